@@ -1,0 +1,1 @@
+"""The packaged tables, and the one module that reads them."""

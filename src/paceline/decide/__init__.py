@@ -1,0 +1,1 @@
+"""Evidence in, decision out: gate, rollout plan."""

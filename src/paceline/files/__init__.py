@@ -1,0 +1,1 @@
+"""Shells around files: chat logs, traces, run files, result files."""

@@ -1,0 +1,1 @@
+"""The verbs put together into whole jobs, with progress and files."""

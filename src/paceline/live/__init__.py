@@ -1,0 +1,1 @@
+"""Shells around running servers."""

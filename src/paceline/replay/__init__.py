@@ -1,0 +1,1 @@
+"""Acceptance on logged text, without a model: token streams in, counts out."""

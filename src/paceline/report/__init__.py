@@ -1,0 +1,1 @@
+"""Text and HTML for people. Everything here returns text and writes nothing."""

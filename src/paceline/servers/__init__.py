@@ -1,0 +1,1 @@
+"""One home per server dialect: configuration, launch arguments, metric names. Text in, records out."""

@@ -1,0 +1,1 @@
+"""What users would feel: one replica, step by step, with and without drafts."""

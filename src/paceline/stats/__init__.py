@@ -1,0 +1,1 @@
+"""How surely: intervals, paired comparisons, sample sizes."""
