@@ -1,0 +1,1 @@
+"""What paceline is held to; see STYLE.md, "Tests"."""
