@@ -1,0 +1,108 @@
+"""The Azure trace from its CSV: which rows are requests, and what is said of the others."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.errors import BadInputError, PacelineError
+from paceline.files.trace import read_trace
+
+DATA = Path(__file__).parent / "data" / "traffic"
+HEADER = b"TIMESTAMP,ContextTokens,GeneratedTokens\n"
+
+
+def trace(tmp_path: Path, content: bytes) -> Path:
+    """A trace with this content."""
+    path = tmp_path / "trace.csv"
+    path.write_bytes(content)
+    return path
+
+
+def test_rows_become_requests_and_bad_ones_are_named() -> None:
+    """A row read wrongly is load that never was; one dropped unsaid is load that nobody plans for."""
+    made, report = read_trace(DATA / "azure_trace.csv", segment="code", limit=None)
+    assert [(each.arrived_at_s, each.prompt_tokens, each.output_tokens) for each in made.requests] == [
+        (0.0, 4808, 10),
+        (0.02004, 110, 27),
+        (0.0520001, 3180, 8),
+        (20576.02004, 34, 12),
+    ]
+    assert (made.source, made.segments) == ("azure_trace.csv", ("code",))
+    assert (report.lines, report.blank, report.used_lines, report.exchanges, report.without_answer) == (9, 1, 4, 4, 4)
+    assert report.bad_lines == {
+        "zero tokens, which no request has": 1,
+        "not a count of tokens": 1,
+        "not an instant": 1,
+        "fewer columns than the header": 1,
+    }
+    assert [each.line for each in report.examples] == [6, 7, 8, 9]
+    assert report.notes == {"arrived before a row above: sorted": 1}
+
+
+def test_a_limit_keeps_the_first_rows() -> None:
+    """A trial on a hundred rows would read a whole week of them."""
+    made, report = read_trace(DATA / "azure_trace.csv", segment="all", limit=2)
+    assert (len(made.requests), report.lines) == (2, 2)
+    with pytest.raises(BadInputError, match="a limit of 0 rows"):
+        read_trace(DATA / "azure_trace.csv", segment="all", limit=0)
+
+
+def test_columns_are_found_by_name(tmp_path: Path) -> None:
+    """Prompt and output swapped by a re-exported file make another load of it."""
+    content = b'GeneratedTokens, TIMESTAMP ,model,ContextTokens\n7,"2023-11-16 18:17:03",m,9\n'
+    for packed in (content, gzip.compress(content)):
+        made, _ = read_trace(trace(tmp_path, packed), segment="all", limit=None)
+        assert [(each.prompt_tokens, each.output_tokens) for each in made.requests] == [(9, 7)]
+
+
+@pytest.mark.parametrize(
+    "header", [b"Timestamp,Model,Request tokens\n", b"TIMESTAMP,ContextTokens\n", b"\xff\n", b"\n", b"2023-11-16 18:17:03,1,2\n"]
+)
+def test_another_header_is_refused_by_naming_the_known_one(tmp_path: Path, header: bytes) -> None:
+    """Columns guessed by their place are wrong sooner or later."""
+    with pytest.raises(BadInputError, match=r"its header .* is no trace we read; .*TIMESTAMP,ContextTokens,GeneratedTokens"):
+        read_trace(trace(tmp_path, header + b"1,2,3\n"), segment="all", limit=None)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (b"2023-11-16 18:17:03,-1,2", "not a count of tokens"),
+        (b"2023-11-16 18:17:03,1.5,2", "not a count of tokens"),
+        (b"2023-11-16 18:17:03,1,", "not a count of tokens"),
+        (b"2023-11-16 18:17:03,1,1234567890", "not a count of tokens"),
+        ("2023-11-16 18:17:03,1,²".encode(), "not a count of tokens"),
+        (b"2023-11-16 18:17:03,1,0", "zero tokens, which no request has"),
+        (b"\xff,1,2", "not UTF-8"),
+        (b"a" * 200_000 + b",1,2", "not CSV"),
+        (b"1,1,2", "not an instant"),
+        (b"1" * (8 * 2**20 + 1), "longer than 8 MiB"),
+    ],
+)
+def test_a_row_that_is_no_request_is_counted_by_its_reason(tmp_path: Path, row: bytes, reason: str) -> None:
+    """One odd row would end the reading of a million good ones."""
+    made, report = read_trace(trace(tmp_path, HEADER + row + b"\n2023-11-16 18:17:03,1,2\n"), segment="all", limit=None)
+    assert (len(made.requests), report.bad_lines) == (1, {reason: 1})
+
+
+def test_a_trace_without_a_usable_row_is_refused(tmp_path: Path) -> None:
+    """Nothing read is not a quiet hour."""
+    with pytest.raises(BadInputError, match=r"none of its 1 lines could be used \(line 2: not an instant"):
+        read_trace(trace(tmp_path, HEADER + b"1,1,2\n"), segment="all", limit=None)
+    with pytest.raises(BadInputError, match="all are blank"):
+        read_trace(trace(tmp_path, HEADER), segment="all", limit=None)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from([b"2023-11-16 18:17:03", b"1", b"0", b",", b'"', b"\n", b"\xc3", b" ", b"\r"]), max_size=20))
+def test_whatever_a_trace_holds_its_rows_add_up(tmp_path_factory: pytest.TempPathFactory, parts: list[bytes]) -> None:
+    """A traceback for an odd file, or rows that vanish from the count."""
+    try:
+        made, report = read_trace(trace(tmp_path_factory.getbasetemp(), HEADER + b"".join(parts)), segment="all", limit=None)
+    except PacelineError:
+        return
+    assert report.lines == report.blank + report.used_lines + sum(report.bad_lines.values())
+    assert len(made.requests) == report.used_lines == report.exchanges
