@@ -1,0 +1,268 @@
+"""What drafting would buy at each concurrency: step-time ratio, tokens per step, speed-up, break-even, best draft length.
+
+    ρ = seconds per speculative step / seconds per plain step      at equal batch and context, over all steps
+    S = E / ρ                                                      never above E, because ρ is never below 1
+    α_be = (ρ − 1) / (coverage · drafted tokens per drafted step)
+
+A batch of B requests of which each drafts with probability `coverage` has a binomial number of drafts in a step, and its seconds are the
+mean over that number. A lookup that finds nothing still costs the lookup.
+
+The range of ρ is the half-width stated in data/step_cost.toml (15 % of ρ − 1 where the GPU's kernels were measured, 25 % where a roofline
+stands in). It is a judgement on engines, not a confidence interval: `n` is 0. Acceptance is taken as given.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from paceline.errors import BadInputError
+from paceline.forecast.draft_memory import memory
+from paceline.forecast.kernels import coefficient, has_measured_kernels
+from paceline.forecast.roofline import Forward, Placement, forward, layer_weights, placed
+from paceline.forecast.step_cost import StepCost, step_cost, step_seconds
+from paceline.hardware import DraftShape, ModelShape
+from paceline.speculation.acceptance import Acceptance
+from paceline.speculation.method import Speculation
+from paceline.verdict import Estimate
+
+__all__ = ["Bound", "ForecastRow", "Lengths", "forecast"]
+
+STATED_CONFIDENCE = 0.8
+MOST_REQUESTS = 4096
+MOST_DRAFT_TOKENS = 64
+LEAST_DRAFTED_TOKENS = 1e-9  # per step; with fewer a break-even has no finite value
+MOST_TOKENS = 1_000_000
+
+
+class Bound(StrEnum):
+    """The largest term of the speculative step."""
+
+    MEMORY = "memory"
+    COMPUTE = "compute"
+    COMMUNICATION = "communication"
+    OVERHEAD = "overhead"
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """What a typical request looks like: tokens in the prompt, in the output, and of context that a decode step sees."""
+
+    prompt_tokens: int
+    output_tokens: int
+    context_tokens: int
+
+    def __post_init__(self) -> None:
+        """Reject lengths outside 1 to a million tokens.
+
+        Raises:
+            BadInputError: with the value.
+
+        """
+        for name in ("prompt_tokens", "output_tokens", "context_tokens"):
+            if not 1 <= getattr(self, name) <= MOST_TOKENS:
+                raise BadInputError(f"{name} = {getattr(self, name)!r} is not between 1 and {MOST_TOKENS}")
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastRow:
+    """The forecast at one concurrency.
+
+    Attributes:
+        concurrency: requests that decode together.
+        context_tokens: context of each.
+        step_time_ratio: ρ.
+        tokens_per_step: E, from the acceptance that was given.
+        speedup: S of decoding alone.
+        break_even_alpha: α at which S = 1; above 1 no α pays; None where nothing is ever drafted.
+        best_draft_tokens: the draft length among those asked for with the largest S; the smaller one of equals. None for a tree.
+        best_speedup: S at that length, None for a tree.
+        bound: the largest term of the speculative step.
+        prefill_share: share of a plain request's time that goes into prefill, its own and the other requests'.
+        end_to_end_speedup: speed-up of whole requests, prefill included.
+        requests_that_fit: requests of that context whose KV cache fits beside target and draft.
+        plain_step_s: seconds per plain step.
+        speculative_step_s: seconds per speculative step.
+
+    """
+
+    concurrency: int
+    context_tokens: int
+    step_time_ratio: Estimate
+    tokens_per_step: float
+    speedup: Estimate
+    break_even_alpha: Estimate | None
+    best_draft_tokens: int | None
+    best_speedup: float | None
+    bound: Bound
+    prefill_share: float
+    end_to_end_speedup: Estimate
+    requests_that_fit: int
+    plain_step_s: float
+    speculative_step_s: float
+
+
+def forecast(
+    *,
+    target: ModelShape,
+    where: Placement,
+    speculation: Speculation,
+    draft: DraftShape | None,
+    acceptance: Acceptance,
+    concurrencies: Sequence[int],
+    lengths: Lengths,
+    draft_lengths: Sequence[int],
+    utilisation: float,
+) -> tuple[ForecastRow, ...]:
+    """What `speculation` would buy at each of `concurrencies`, one row each, in the order given.
+
+    `draft_lengths` are the K that compete for the best one (none does against a tree); `utilisation` is the share of GPU memory the engine
+    may use.
+
+    Raises:
+        BadInputError: the target does not fit; the acceptance is for another K; or a concurrency or length is out of range.
+
+    """
+    _need_consistent(speculation, acceptance, concurrencies, draft_lengths)
+    room = memory(
+        target=target,
+        draft=draft,
+        speculation=speculation,
+        where=placed(target, gpu=where.gpu, gpus=where.gpus, dtype=where.dtype),
+        context_tokens=lengths.context_tokens,
+        utilisation=utilisation,
+    )
+    priced = _priced(target, where, speculation, draft, draft_lengths, most_requests=max(concurrencies), lengths=lengths)
+    return tuple(_row(requests, priced, acceptance, lengths, fit=room.speculative_requests) for requests in concurrencies)
+
+
+def _need_consistent(speculation: Speculation, acceptance: Acceptance, concurrencies: Sequence[int], draft_lengths: Sequence[int]) -> None:
+    if acceptance.draft_tokens != speculation.draft_tokens:
+        raise BadInputError(
+            f"acceptance is stated for draft length {acceptance.draft_tokens}, but speculation drafts {speculation.draft_tokens} tokens"
+        )
+    if not concurrencies or not draft_lengths:
+        raise BadInputError("no concurrency, or no draft length to compare; give at least one of each")
+    for name, values, most in (("concurrency", concurrencies, MOST_REQUESTS), ("draft length", draft_lengths, MOST_DRAFT_TOKENS)):
+        for value in values:
+            if not 1 <= value <= most:
+                raise BadInputError(f"{name} {value!r} is not between 1 and {most}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Priced:
+    """Everything a row is computed from: the plain step, ours, those of the lengths that compete, and the target's terms."""
+
+    where: Placement
+    speculation: Speculation
+    plain: StepCost
+    ours: StepCost
+    competing: Mapping[Speculation, StepCost]
+    terms: Forward
+    draft_prefill_share: float  # of the target's prefill
+
+
+def _priced(
+    target: ModelShape,
+    where: Placement,
+    speculation: Speculation,
+    draft: DraftShape | None,
+    draft_lengths: Sequence[int],
+    *,
+    most_requests: int,
+    lengths: Lengths,
+) -> _Priced:
+    def cost(each: Speculation | None) -> StepCost:
+        verified = 1 if each is None else each.verified_tokens
+        return step_cost(
+            target=target,
+            gpu=where.gpu,
+            gpus=where.gpus,
+            dtype=where.dtype,
+            speculation=each,
+            draft=draft,
+            max_tokens=most_requests * verified + (lengths.prompt_tokens if each is None else 0),
+            max_requests=most_requests,
+        )
+
+    rivals = () if speculation.tree is not None else tuple(Speculation(speculation.method, K, None) for K in sorted(set(draft_lengths)))
+    return _Priced(
+        where=where,
+        speculation=speculation,
+        plain=cost(None),
+        ours=cost(speculation),
+        competing={each: cost(each) for each in rivals},
+        terms=forward(target, where, max_tokens=most_requests * speculation.verified_tokens),
+        draft_prefill_share=0.0 if draft is None else draft.parameters / layer_weights(target),
+    )
+
+
+def _row(requests: int, priced: _Priced, acceptance: Acceptance, lengths: Lengths, *, fit: int) -> ForecastRow:
+    context, coverage, E = lengths.context_tokens, acceptance.coverage, acceptance.tokens_per_step
+
+    def seconds(cost: StepCost, speculation: Speculation | None) -> float:
+        return step_seconds(cost, requests=requests, context_tokens=context, speculation=speculation, coverage=coverage)
+
+    plain_s, speculative_s = seconds(priced.plain, None), seconds(priced.ours, priced.speculation)
+    ratio = _ratio(speculative_s / plain_s, priced.where)
+    drafted = coverage * (priced.speculation.verified_tokens - 1)
+    speedups = {
+        each.draft_tokens: acceptance.at(each.draft_tokens).tokens_per_step * plain_s / seconds(cost, each)
+        for each, cost in priced.competing.items()
+    }
+    best = max(speedups, key=lambda K: speedups[K], default=None)
+    prefill_s = _prefill_seconds(priced.plain, requests=requests, prompt_tokens=lengths.prompt_tokens)
+    decode_s = (lengths.output_tokens - 1) * plain_s
+    drafted_prefill_s = prefill_s * (1 + priced.draft_prefill_share)
+    return ForecastRow(
+        concurrency=requests,
+        context_tokens=context,
+        step_time_ratio=ratio,
+        tokens_per_step=E,
+        speedup=_mapped(ratio, lambda r: E / r),
+        break_even_alpha=None if drafted < LEAST_DRAFTED_TOKENS else _mapped(ratio, lambda r: (r - 1) / drafted),
+        best_draft_tokens=best,
+        best_speedup=None if best is None else speedups[best],
+        bound=_bound(requests, priced, context_tokens=context),
+        prefill_share=prefill_s / (prefill_s + decode_s),
+        end_to_end_speedup=_mapped(ratio, lambda r: (prefill_s + decode_s) / (drafted_prefill_s + decode_s * r / E)),
+        requests_that_fit=fit,
+        plain_step_s=plain_s,
+        speculative_step_s=speculative_s,
+    )
+
+
+def _ratio(value: float, where: Placement) -> Estimate:
+    half = coefficient("measured_uncertainty" if has_measured_kernels(where.gpu, where.dtype) else "roofline_uncertainty")
+    above = value - 1
+    return Estimate(value=value, low=1 + above * (1 - half), high=1 + above * (1 + half), confidence=STATED_CONFIDENCE, n=0)
+
+
+def _mapped(ratio: Estimate, function: Callable[[float], float]) -> Estimate:
+    """A monotone function of ρ with its range."""
+    assert ratio.low is not None
+    assert ratio.high is not None
+    ends = sorted((function(ratio.low), function(ratio.high)))
+    return Estimate(value=function(ratio.value), low=ends[0], high=ends[1], confidence=ratio.confidence, n=ratio.n)
+
+
+def _prefill_seconds(plain: StepCost, *, requests: int, prompt_tokens: int) -> float:
+    """Seconds of a request's life that go into prefill with `requests` in flight: its own prompt alone, the others' beside decoding."""
+    attention_s = plain.prefill_attention_s * prompt_tokens * prompt_tokens / 2  # causal: half of the square
+    own_s = float(plain.token_s[prompt_tokens]) + attention_s
+    beside_s = float(plain.token_s[requests + prompt_tokens] - plain.token_s[requests]) + attention_s
+    return own_s + (requests - 1) * beside_s
+
+
+def _bound(requests: int, priced: _Priced, *, context_tokens: int) -> Bound:
+    terms, verified = priced.terms, requests * priced.speculation.verified_tokens
+    whole_s = step_seconds(priced.ours, requests=requests, context_tokens=context_tokens, speculation=priced.speculation, coverage=1.0)
+    memory_s = float(terms.linears_s[1] + terms.head_s[1]) + requests * context_tokens * priced.ours.kv_token_s
+    compute_s = float(terms.linears_s[verified] + terms.head_s[verified]) - float(terms.linears_s[1] + terms.head_s[1])
+    communication_s = float(terms.all_reduces_s[verified])
+    by_term = {
+        Bound.MEMORY: memory_s,
+        Bound.COMPUTE: compute_s,
+        Bound.COMMUNICATION: communication_s,
+        Bound.OVERHEAD: whole_s - memory_s - compute_s - communication_s,  # engine, speculation and draft passes
+    }
+    return max(by_term, key=lambda term: by_term[term])
