@@ -1,0 +1,109 @@
+"""Scrapes in files, whole or damaged."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.errors import BadInputError, PacelineError
+from paceline.files import dump
+from paceline.files.dump import measure_dumps, read_dump, read_head, read_text, window_of_dumps
+from paceline.run import Arm
+
+DUMPS = Path(__file__).parent / "data" / "dumps"
+MOE = DUMPS / "vllm-0.12.0-qwen3-30b-a3b-eagle3.prom"
+BEFORE, AFTER = DUMPS / "vllm-0.32.0-smollm2-ngram-before.prom", DUMPS / "vllm-0.32.0-smollm2-ngram-after.prom"
+
+
+def test_a_dump_becomes_a_run_with_its_hash() -> None:
+    """Whoever hands a run on: which file it came from can be checked, and no path of ours is in it."""
+    run = measure_dumps(None, MOE, model=None)
+    assert run.arm is Arm.SPECULATIVE
+    assert run.acceptance.alpha == pytest.approx(0.7397, abs=5e-5)
+    assert list(run.provenance.inputs) == [MOE.name]
+    assert len(run.provenance.inputs[MOE.name]) == 64
+    assert run.provenance.arguments["cautions"] == "since_start"
+
+
+def test_two_dumps_become_their_difference() -> None:
+    """Whoever measures a window: 88 of 363, warm-up left out, both files named."""
+    run = measure_dumps(BEFORE, AFTER, model="smollm2")
+    assert (run.acceptance.accepted_tokens, run.acceptance.drafted_tokens) == (88, 363)
+    assert list(run.provenance.inputs) == [f"before {BEFORE.name}", f"after {AFTER.name}"]
+    assert "cautions" not in run.provenance.arguments
+
+
+def test_the_dumps_in_the_wrong_order_are_seen_as_a_restart() -> None:
+    """Whoever swaps the two: no negative acceptance, and a caution."""
+    assert "counter_reset" in [each.code for each in window_of_dumps(AFTER, BEFORE, model=None).cautions]
+
+
+def test_a_gzip_dump_is_the_same(tmp_path: Path) -> None:
+    """Whoever archives scrapes packed: nothing to unpack by hand."""
+    packed = tmp_path / "dump.prom.gz"
+    packed.write_bytes(gzip.compress(MOE.read_bytes()))
+    assert read_dump(packed) == read_dump(MOE)
+    assert read_head(packed) == read_head(MOE) == MOE.read_text(encoding="utf-8")[:4096]
+
+
+@pytest.mark.parametrize("cut", [-1, -3, -40])
+def test_a_dump_that_is_cut_off_is_refused(tmp_path: Path, cut: int) -> None:
+    """Whoever's disk filled up: half a scrape has lower counters, not fewer errors."""
+    plain, packed = tmp_path / "cut.prom", tmp_path / "cut.prom.gz"
+    plain.write_bytes(MOE.read_bytes()[:cut])
+    packed.write_bytes(gzip.compress(MOE.read_bytes())[:cut])
+    with pytest.raises(BadInputError, match="cut off"):
+        read_dump(plain)
+    with pytest.raises(BadInputError, match="cut off"):
+        read_dump(packed)
+
+
+def test_malformed_lines_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
+    """Whoever edited a scrape: the figures stand, with a caution."""
+    edited = tmp_path / "edited.prom"
+    edited.write_text("oops\n" + MOE.read_text(encoding="utf-8") + "oops again and again\n", encoding="utf-8")
+    cautions = {each.code: each.message for each in window_of_dumps(None, edited, model=None).cautions}
+    assert "2 unreadable lines, the first is line 1" in cautions["malformed_lines"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF\x00\x01", b"\xff\xfe1\n", b"\x1f\x8b\x08garbage", b"<html></html>\n"])
+def test_a_file_that_is_no_scrape_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    """Whoever gives the wrong file: its name and what is wrong with it."""
+    path = tmp_path / "wrong.prom"
+    path.write_bytes(content)
+    with pytest.raises(BadInputError, match=r"wrong\.prom"):
+        read_dump(path)
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    """Whoever mistypes a path or gives a folder: no traceback."""
+    with pytest.raises(BadInputError, match="No such file"):
+        measure_dumps(None, tmp_path / "absent", model=None)
+    with pytest.raises(BadInputError, match="cannot read"):
+        read_text(tmp_path)
+
+
+def test_a_file_above_the_limit_is_refused_without_reading_it_whole(tmp_path: Path) -> None:
+    """Whoever is sent a gzip bomb: 64 MiB are unpacked and no more."""
+    bomb = tmp_path / "bomb.gz"
+    with gzip.open(bomb, "wb", compresslevel=1) as file:
+        for _ in range(65):
+            file.write(bytes(2**20))
+    assert dump.LARGEST_BYTES == 64 * 2**20
+    with pytest.raises(BadInputError, match="more than 64 MiB"):
+        read_text(bomb)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=200), st.integers(0, 6000))
+def test_no_bytes_crash_the_reader(tmp_path_factory: pytest.TempPathFactory, noise: bytes, at: int) -> None:
+    """Whoever points paceline at a damaged file: a run or a message."""
+    path = tmp_path_factory.mktemp("noise") / "noise.prom"
+    whole = MOE.read_bytes()
+    path.write_bytes(whole[:at] + noise + whole[at + len(noise) :])
+    try:
+        measure_dumps(None, path, model=None)
+    except PacelineError:
+        return
