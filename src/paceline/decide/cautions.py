@@ -1,0 +1,103 @@
+"""What a reader must know about the evidence before believing a comparison: each with a stable code."""
+
+from collections.abc import Iterator
+
+from paceline.decide.break_even import same_load
+from paceline.run import Evidence, Run
+from paceline.stats.paired import same_requests
+from paceline.verdict import Caution, Estimate
+
+__all__ = ["evidence_cautions", "speedup_caution"]
+
+LENGTHS_DIFFER = 0.05  # mean output lengths further apart than this are other answers, not numerical noise
+
+RESTS_ON = {
+    Evidence.SIMULATED: ("simulated_evidence", "figures are simulated: they rank alternatives, they do not replace a measurement"),
+    Evidence.PROFILE: ("profile_acceptance", "acceptance comes from a published profile of other traffic, not from this traffic"),
+    Evidence.REPLAYED: ("replayed_acceptance", "acceptance was replayed offline: no server decoded this traffic with drafts"),
+    Evidence.STATED: ("stated_acceptance", "acceptance was stated, not measured"),
+}
+
+
+def evidence_cautions(baseline: Run, speculative: Run, *, alpha: Estimate | None, break_even: Estimate | None) -> tuple[Caution, ...]:
+    """Every caution that the two runs give rise to, in a fixed order."""
+    return (
+        *_rests_on(baseline, speculative),
+        *_loads(baseline, speculative),
+        *_requests(baseline, speculative),
+        *_alphas(alpha, break_even),
+    )
+
+
+def _rests_on(baseline: Run, speculative: Run) -> Iterator[Caution]:
+    kinds = {each.provenance.evidence for each in (baseline, speculative)}
+    for evidence, (code, message) in RESTS_ON.items():
+        if evidence in kinds:
+            yield Caution(code, message)
+
+
+def _loads(baseline: Run, speculative: Run) -> Iterator[Caution]:
+    if not same_load(baseline, speculative):
+        yield Caution(
+            "different_loads",
+            f"the arms ran under different loads ({_load(baseline)} against {_load(speculative)}), so they do not compare",
+        )
+    elif baseline.load.rate_per_s is not None:
+        yield Caution(
+            "unequal_batch", "in an open loop the faster arm runs smaller batches, so part of a speed-up is shorter queues, not fewer steps"
+        )
+
+
+def _load(run: Run) -> str:
+    if run.load.concurrency is not None:
+        return f"{run.load.concurrency} in flight"
+    return "load unknown" if run.load.rate_per_s is None else f"{run.load.rate_per_s:g} requests/s"
+
+
+def _requests(baseline: Run, speculative: Run) -> Iterator[Caution]:
+    if baseline.requests is None or speculative.requests is None:
+        yield Caution("no_per_request_data", "a run has only aggregates: points without intervals decide nothing")
+        return
+    empty = [each.arm.value for each in (baseline, speculative) if not each.finished]
+    if empty:
+        yield Caution("zero_finished", f"no request finished in the {' and the '.join(empty)} arm")
+        return
+    if not same_requests(baseline, speculative):
+        yield Caution("different_requests", "the arms served different requests, so they are compared as groups and not in pairs")
+    ours, theirs = (sum(r.output_tokens for r in each.finished) / len(each.finished) for each in (baseline, speculative))
+    if abs(theirs - ours) > LENGTHS_DIFFER * max(ours, theirs):
+        yield Caution(
+            "different_output_lengths",
+            f"answers average {ours:.0f} tokens without drafts and {theirs:.0f} with: end-to-end times and throughput do not compare",
+        )
+
+
+def _alphas(alpha: Estimate | None, break_even: Estimate | None) -> Iterator[Caution]:
+    if alpha is None:
+        return
+    if alpha.value == 0:
+        yield Caution("alpha_zero", "not one draft was accepted: the draft belongs to another target, or is loaded wrongly")
+    if alpha.value == 1:
+        yield Caution("alpha_one", "every draft was accepted: acceptance is synthetic, or the draft is the target itself")
+    if break_even is not None and alpha.value < break_even.value:
+        yield Caution(
+            "below_break_even", f"alpha {alpha.value:.3g} lies below the break-even {break_even.value:.3g} of this load: drafting slows it"
+        )
+
+
+def speedup_caution(baseline: Run, speculative: Run, *, speedup: Estimate | None, tokens_per_step: float | None) -> Caution | None:
+    """The arms are not comparable if the speed-up surely exceeds the tokens per step: a speculative step is no shorter than a plain one.
+
+    Holds at equal batch, so it is asked only in a closed loop with as many requests in flight in both arms. "Surely" is the low end, or the
+    value where that end is unknown.
+    """
+    concurrency = baseline.load.concurrency
+    if speedup is None or tokens_per_step is None or concurrency is None or concurrency != speculative.load.concurrency:
+        return None
+    surely = speedup.value if speedup.low is None else speedup.low
+    if surely <= tokens_per_step:
+        return None
+    message = (
+        f"speed-up {surely:.3g} exceeds {tokens_per_step:.3g} tokens per step: the arms differ in more than drafting and do not compare"
+    )
+    return Caution("speedup_exceeds_tokens_per_step", message)

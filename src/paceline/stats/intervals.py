@@ -1,0 +1,271 @@
+"""Intervals for proportions, ratios of sums, quantiles and means, with requests as the independent units.
+
+Tokens and steps of one request depend on each other, so a request is a *cluster*: it is drawn or left out as a whole. An interval is
+two-sided at `confidence`, half of the rest on each side; an end that the sample cannot give is None, never a number.
+
+    R = Σ a_r / Σ b_r        ratio of sums over requests r (α, coverage, tokens per step, speed-up of paired requests)
+    e_r = a_r − R·b_r        what request r adds to the error of R
+    se(R) = √(n/(n−1) · Σ e_r²) / Σ b_r        (Cochran, Sampling Techniques, 3rd edition, section 6.4)
+
+Ratios of sums get a bootstrap-t interval (Efron and Tibshirani, An Introduction to the Bootstrap, section 12.5): requests are drawn with
+replacement, and the error of each draw is measured in its own standard error. With log-normal lengths (sigma 0.9) and α that varies by
+request, 95 % intervals covered 93 % at 30 requests where plain percentiles of the draws covered 91 %; from 100 requests on they agree.
+"""
+
+from collections.abc import Sequence
+from math import floor, isfinite, sqrt
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats as distributions
+
+from paceline.errors import BadInputError, NoEvidenceError
+from paceline.speculation.counts import AcceptanceCounts
+from paceline.verdict import Estimate
+
+__all__ = [
+    "acceptance_estimates",
+    "clustered_quantile_interval",
+    "mean_interval",
+    "quantile_interval",
+    "ratio_of_sums",
+    "ratios_of_sums",
+    "resampled_counts",
+    "resamples_for",
+    "wilson",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+RESAMPLES = 1000
+FEWEST_RESAMPLES = 400
+MOST_DRAWS = 20_000_000  # requests times resamples: bounds the time of one interval to about a second
+BLOCK_DRAWS = 2_000_000  # bounds the memory
+FEWEST_CLUSTERS = 8  # below this the resamples repeat one another and their spread says nothing
+ROUNDING = 1e-12
+
+
+def wilson(*, successes: float, n: int, confidence: float) -> Estimate:
+    """A share of `n` independent trials, with Wilson's score interval (Wilson 1927), which stays in [0, 1] and works at 0 and n successes.
+
+    `successes` may be fractional where a share of each trial succeeded.
+
+    Raises:
+        NoEvidenceError: no trials.
+        BadInputError: more successes than trials.
+
+    """
+    if n == 0:
+        raise NoEvidenceError("no trials, so there is no share")
+    if not 0 <= successes <= n:
+        raise BadInputError(f"{successes!r} successes in {n!r} trials")
+    share, z = successes / n, float(distributions.norm.ppf((1 + confidence) / 2))
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    low, high = max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
+    return Estimate(value=share, low=low, high=high, confidence=confidence, n=n)
+
+
+def ratio_of_sums(
+    numerators: FloatArray,  # [requests]
+    denominators: FloatArray,  # [requests]
+    *,
+    largest: float | None,
+    confidence: float,
+    rng: np.random.Generator,
+) -> Estimate:
+    """Σ numerators / Σ denominators with its bootstrap-t interval; see `ratios_of_sums`."""
+    (only,) = ratios_of_sums(numerators[:, None], denominators[:, None], largest=(largest,), confidence=confidence, rng=rng)
+    return only
+
+
+def ratios_of_sums(
+    numerators: FloatArray,  # [requests, ratios]
+    denominators: FloatArray,  # [requests, ratios]
+    *,
+    largest: Sequence[float | None],
+    confidence: float,
+    rng: np.random.Generator,
+) -> tuple[Estimate, ...]:
+    """Each column's Σ numerator / Σ denominator, with bootstrap-t intervals from the same draws of requests.
+
+    Numerators and denominators are from 0 on. `largest` is the most that the ratio can be, None where there is no limit; ends are cut to
+    [0, largest]. Fewer than 8 requests leave both ends None. Where all requests have the very same ratio the draws have no spread: a
+    limited ratio then gets Wilson's interval with one trial per request (wide on purpose), an unlimited one the value itself.
+
+    Raises:
+        NoEvidenceError: a column's denominators add up to 0.
+
+    """
+    totals = denominators.sum(axis=0)
+    if numerators.shape[0] == 0 or (totals <= 0).any():
+        raise NoEvidenceError("nothing in the denominator, so this ratio does not exist")
+    n, values = numerators.shape[0], numerators.sum(axis=0) / totals
+    if n < FEWEST_CLUSTERS:
+        return tuple(Estimate(value=float(each), low=None, high=None, confidence=confidence, n=n) for each in values)
+    errors = numerators - values * denominators
+    widths = np.sqrt(n / (n - 1) * (errors**2).sum(axis=0)) / totals
+    lows, highs = _studentized(errors, denominators, confidence=confidence, rng=rng)
+    return tuple(
+        _bounded(float(values[i]), width=float(widths[i]), ends=(float(lows[i]), float(highs[i])), top=top, confidence=confidence, n=n)
+        for i, top in enumerate(largest)
+    )
+
+
+def _studentized(
+    errors: FloatArray, denominators: FloatArray, *, confidence: float, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """The two ends, in standard errors to be subtracted from the value: quantiles of (R* − R) / se(R*), shape [ratios] each."""
+    n, ratios = errors.shape
+    moments = np.hstack([errors, denominators, errors**2, errors * denominators, denominators**2])
+    draws = np.vstack([block @ moments for block in resampled_counts(n, rng=rng)])
+    e, d, ee, ed, dd = (draws[:, i * ratios : (i + 1) * ratios] for i in range(5))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shift = e / d
+        spread = np.sqrt(np.maximum(0.0, n / (n - 1) * (ee - 2 * shift * ed + shift**2 * dd))) / d
+        scores = shift / spread
+    tail = (1 - confidence) / 2
+    rank = floor(tail * len(scores))
+    # A draw without spread or denominator says nothing, so it stands beyond both ends.
+    below = np.sort(np.where(np.isnan(scores), -np.inf, scores), axis=0)[rank]
+    above = np.sort(np.where(np.isnan(scores), np.inf, scores), axis=0)[-1 - rank]
+    return above, below
+
+
+def _bounded(value: float, *, width: float, ends: tuple[float, float], top: float | None, confidence: float, n: int) -> Estimate:
+    if width <= ROUNDING * max(value, ROUNDING):
+        if top is None:
+            return Estimate(value=value, low=value, high=value, confidence=confidence, n=n)
+        share = wilson(successes=min(1.0, value / top) * n, n=n, confidence=confidence)
+        assert share.low is not None
+        assert share.high is not None
+        return Estimate(value=value, low=min(value, share.low * top), high=max(value, share.high * top), confidence=confidence, n=n)
+    low = min(value, max(0.0, value - ends[0] * width))
+    high = max(value, value - ends[1] * width)
+    if top is not None:
+        high = max(value, min(high, top))
+    return Estimate(value=value, low=low, high=high if isfinite(high) else None, confidence=confidence, n=n)
+
+
+def resamples_for(n: int) -> int:
+    """How often `n` requests are drawn anew: 1,000 times, fewer beyond 20,000 requests (where draws vary less), at least 400 times."""
+    return max(FEWEST_RESAMPLES, min(RESAMPLES, MOST_DRAWS // max(n, 1)))
+
+
+def resampled_counts(n: int, *, rng: np.random.Generator) -> list[FloatArray]:
+    """How often each of `n` requests is drawn, in blocks of shape [some resamples, n]; every row adds up to n."""
+    left, blocks = resamples_for(n), []
+    rows = max(1, BLOCK_DRAWS // n)
+    while left > 0:
+        rows = min(rows, left)
+        drawn = rng.integers(0, n, size=(rows, n)) + np.arange(rows)[:, None] * n
+        blocks.append(np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64))
+        left -= rows
+    return blocks
+
+
+def quantile_interval(values: FloatArray, q: float, *, confidence: float) -> Estimate:
+    """The q-quantile (type 7) of independent values, with the order statistics that hold it whatever the distribution.
+
+    The number of values below the true quantile is binomial(n, q): the lower end is the highest order statistic that lies above the
+    quantile with at most half of 1 − confidence, the upper end the lowest that lies below it with as much. An end beyond the sample is
+    None (Conover, Practical Nonparametric Statistics, section 3.2).
+
+    Raises:
+        NoEvidenceError: no values.
+
+    """
+    n = values.size
+    if n == 0:
+        raise NoEvidenceError("no samples, so no quantile")
+    ordered, value, tail = np.sort(values), float(np.quantile(values, q)), (1 - confidence) / 2
+    lower = int(distributions.binom.ppf(tail, n, q))  # fewer values than this lie below the quantile with less than the tail
+    upper = int(distributions.binom.ppf(1 - tail, n, q)) + 1
+    low = min(value, float(ordered[lower - 1])) if lower >= 1 else None
+    high = max(value, float(ordered[upper - 1])) if upper <= n else None
+    return Estimate(value=value, low=low, high=high, confidence=confidence, n=n)
+
+
+def clustered_quantile_interval(clusters: Sequence[FloatArray], q: float, *, confidence: float) -> Estimate:
+    """The q-quantile of all values pooled, where the values of one request depend on each other; `n` counts the requests.
+
+    Woodruff's interval: the share of values at or below the quantile gets a cluster standard error, and the quantiles at that share plus
+    and minus its half-width are the ends. An end beyond the sample is None, and so are both below 8 requests
+    (Woodruff 1952, Journal of the American Statistical Association 47).
+
+    Raises:
+        NoEvidenceError: no values.
+
+    """
+    filled = [each for each in clusters if each.size]
+    if not filled:
+        raise NoEvidenceError("no samples, so no quantile")
+    n, pooled = len(filled), np.concatenate(filled)
+    value = float(np.quantile(pooled, q))
+    if n < FEWEST_CLUSTERS:
+        return Estimate(value=value, low=None, high=None, confidence=confidence, n=n)
+    sizes = np.array([each.size for each in filled], dtype=np.float64)
+    above = np.array([np.count_nonzero(each > value) for each in filled], dtype=np.float64)
+    spread = float(np.sqrt(n / (n - 1) * ((above - above.sum() / sizes.sum() * sizes) ** 2).sum())) / float(sizes.sum())
+    independent = sqrt(q * (1 - q) / float(sizes.sum()))  # no fewer than independent values would vary
+    half = float(distributions.t.ppf((1 + confidence) / 2, n - 1)) * max(spread, independent)
+    low = min(value, float(np.quantile(pooled, q - half))) if q - half > 0 else None
+    high = max(value, float(np.quantile(pooled, q + half))) if q + half < 1 else None
+    return Estimate(value=value, low=low, high=high, confidence=confidence, n=n)
+
+
+def mean_interval(values: FloatArray, *, confidence: float) -> Estimate:
+    """The arithmetic mean of independent values with Student's t interval; a single value leaves both ends None.
+
+    Raises:
+        NoEvidenceError: no values.
+
+    """
+    n = values.size
+    if n == 0:
+        raise NoEvidenceError("no samples, so no mean")
+    value = float(values.mean())
+    if n == 1:
+        return Estimate(value=value, low=None, high=None, confidence=confidence, n=1)
+    half = float(distributions.t.ppf((1 + confidence) / 2, n - 1)) * float(values.std(ddof=1)) / sqrt(n)
+    return Estimate(value=value, low=value - half, high=value + half, confidence=confidence, n=n)
+
+
+def acceptance_estimates(counts: Sequence[AcceptanceCounts], *, confidence: float, rng: np.random.Generator) -> dict[str, Estimate]:
+    """The ratios of requests' pooled counts with intervals by request: `alpha`, `acceptance_length`, `coverage`, `tokens_per_step`,
+    `survival_1` …; a ratio whose counts were not measured, or whose denominator is 0, is left out.
+    """
+    drafts = _column(counts, "drafts")
+    drafted, accepted = _column(counts, "drafted_tokens"), _column(counts, "accepted_tokens")
+    longest = float(np.ceil(drafted / np.maximum(drafts, 1)).max(initial=1))
+    ratios: dict[str, tuple[FloatArray, FloatArray, float, float]] = {
+        "alpha": (accepted, drafted, 1.0, 0.0),
+        "acceptance_length": (accepted, drafts, longest, 1.0),
+    }
+    if all(each.steps is not None for each in counts):
+        steps = _column(counts, "steps")
+        ratios |= {"coverage": (drafts, steps, 1.0, 0.0), "tokens_per_step": (accepted, steps, longest, 1.0)}
+    if all(each.accepted_per_position is not None for each in counts):
+        positions = max((len(each.accepted_per_position or ()) for each in counts), default=0)
+        for i in range(positions):
+            ratios[f"survival_{i + 1}"] = (np.array([_at(each, i) for each in counts]), drafts, 1.0, 0.0)
+    kept = {name: each for name, each in ratios.items() if each[1].sum() > 0}
+    if not kept:
+        return {}
+    columns = list(zip(*kept.values(), strict=True))
+    plain = ratios_of_sums(np.stack(columns[0], axis=1), np.stack(columns[1], axis=1), largest=columns[2], confidence=confidence, rng=rng)
+    return {name: _shifted(each, by=kept[name][3]) for name, each in zip(kept, plain, strict=True)}
+
+
+def _column(counts: Sequence[AcceptanceCounts], name: str) -> FloatArray:
+    return np.array([getattr(each, name) for each in counts], dtype=np.float64)
+
+
+def _at(counts: AcceptanceCounts, position: int) -> float:
+    accepted = counts.accepted_per_position or ()
+    return float(accepted[position]) if position < len(accepted) else 0.0
+
+
+def _shifted(estimate: Estimate, *, by: float) -> Estimate:
+    low, high = (None if each is None else each + by for each in (estimate.low, estimate.high))
+    return Estimate(value=estimate.value + by, low=low, high=high, confidence=estimate.confidence, n=estimate.n)

@@ -1,0 +1,323 @@
+"""Two arms compared: ratios of means and of percentiles, and how many requests a comparison needs.
+
+Where both arms served the same requests, a request is compared with itself: what makes it slow (its length, its prompt) cancels, and fewer
+requests settle the question. Where they did not, each arm is resampled apart.
+
+    ratio of means         Σ x_r / Σ y_r over pairs, or mean(x) / mean(y)        bootstrap-t
+    ratio of percentiles   Q(x) / Q(y)                                           percentiles of the resampled ratio
+
+A percentile that the sample cannot bound (fewer than log(1 − confidence) / log q requests: 299 for the 99th at 95 %) has unknown ends.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, floor, isfinite, log, sqrt
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats as distributions
+
+from paceline.errors import BadInputError, NoEvidenceError
+from paceline.latency import samples
+from paceline.run import RequestRecord, Run
+from paceline.stats.intervals import FEWEST_CLUSTERS, clustered_quantile_interval, ratio_of_sums, resampled_counts, resamples_for
+from paceline.verdict import Estimate
+
+__all__ = [
+    "TwoArms",
+    "combined_ratio",
+    "gap_quantile_ratio",
+    "log_ratio_spread",
+    "mean_ratio",
+    "minimum_detectable_effect",
+    "quantile_ratio",
+    "request_pairs",
+    "requests_needed",
+    "requests_to_bound_quantile",
+    "requests_to_settle",
+    "same_requests",
+    "two_arms",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+MATCHED_SHARE = 0.9  # the pairs stand for both arms only if nearly every request has its twin
+MOST_REQUESTS = 10_000_000  # a difference that needs more is none
+BLOCK_VALUES = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TwoArms:
+    """One latency of both arms' finished requests; where `paired`, entry i of both is the same request. Shapes [requests]."""
+
+    baseline: FloatArray  # [baseline requests]
+    speculative: FloatArray  # [speculative requests]
+    paired: bool
+
+    @property
+    def n(self) -> int:
+        """Requests of the smaller arm: what the comparison rests on."""
+        return min(self.baseline.size, self.speculative.size)
+
+
+def request_pairs(baseline: Run, speculative: Run, *, segment: str | None) -> tuple[tuple[RequestRecord, RequestRecord], ...]:
+    """The finished requests that both arms served, in the baseline's order; empty unless at least nine in ten have a twin.
+
+    A twin has the same id and as many prompt tokens.
+
+    Raises:
+        NoEvidenceError: a run has no per-request records.
+
+    """
+    ours, theirs = _finished(baseline, segment), _finished(speculative, segment)
+    by_id = {each.id: each for each in theirs}
+    pairs = tuple((each, by_id[each.id]) for each in ours if each.id in by_id and by_id[each.id].prompt_tokens == each.prompt_tokens)
+    unique = len(by_id) == len(theirs) and len({each.id for each in ours}) == len(ours)
+    return pairs if unique and len(pairs) >= MATCHED_SHARE * max(len(ours), len(theirs)) else ()
+
+
+def same_requests(baseline: Run, speculative: Run) -> bool:
+    """Whether nearly all requests of the two runs are the same ones, so that they may be compared in pairs.
+
+    Raises:
+        NoEvidenceError: a run has no per-request records.
+
+    """
+    return bool(request_pairs(baseline, speculative, segment=None))
+
+
+def two_arms(baseline: Run, speculative: Run, *, latency: str, segment: str | None) -> TwoArms:
+    """`ttft_s`, `tpot_s` or `e2e_s` of both arms' finished requests, in pairs where they served the same requests.
+
+    Raises:
+        NoEvidenceError: a run has no per-request records, or an arm has no sample.
+
+    """
+    pairs = request_pairs(baseline, speculative, segment=segment)
+    both = [(samples(latency, [ours.timing]), samples(latency, [theirs.timing])) for ours, theirs in pairs]
+    whole = [(ours, theirs) for ours, theirs in both if ours.size and theirs.size]
+    if whole:
+        return TwoArms(baseline=np.array([a[0] for a, _ in whole]), speculative=np.array([b[0] for _, b in whole]), paired=True)
+    arms = [samples(latency, [each.timing for each in _finished(run, segment)]) for run in (baseline, speculative)]
+    if not all(each.size for each in arms):
+        raise NoEvidenceError(f"an arm has no finished request with {latency}")
+    return TwoArms(baseline=arms[0], speculative=arms[1], paired=False)
+
+
+def _finished(run: Run, segment: str | None) -> tuple[RequestRecord, ...]:
+    return tuple(each for each in run.finished if segment is None or each.segment == segment)
+
+
+def mean_ratio(numerator: FloatArray, denominator: FloatArray, *, paired: bool, confidence: float, rng: np.random.Generator) -> Estimate:
+    """mean(numerator) / mean(denominator) of positive samples with a bootstrap-t interval; fewer than 8 in an arm leave the ends None.
+
+    Paired samples are drawn in pairs, unpaired ones each arm apart (errors then on the log scale).
+
+    Raises:
+        NoEvidenceError: an arm is empty or all zero.
+
+    """
+    if paired:
+        return ratio_of_sums(numerator, denominator, largest=None, confidence=confidence, rng=rng)
+    _need_positive(numerator, denominator)
+    n, value = min(numerator.size, denominator.size), float(numerator.mean() / denominator.mean())
+    if n < FEWEST_CLUSTERS:
+        return Estimate(value=value, low=None, high=None, confidence=confidence, n=n)
+    width = float(np.hypot(_relative_error(numerator), _relative_error(denominator)))
+    if width == 0:
+        return Estimate(value=value, low=value, high=value, confidence=confidence, n=n)
+    up, up_error = _resampled_log_means(numerator, rng=rng)
+    down, down_error = _resampled_log_means(denominator, rng=rng)
+    rows = min(up.size, down.size)
+    shift, spread = (up[:rows] - down[:rows]), np.hypot(up_error[:rows], down_error[:rows])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scores = np.sort(np.nan_to_num(shift / spread, nan=0.0, posinf=np.inf, neginf=-np.inf))
+    rank = floor((1 - confidence) / 2 * rows)
+    low, high = value * np.exp(-scores[-1 - rank] * width), value * np.exp(-scores[rank] * width)
+    ends = (min(value, float(low)), max(value, float(high)))
+    return Estimate(value=value, low=ends[0], high=ends[1] if isfinite(ends[1]) else None, confidence=confidence, n=n)
+
+
+def _need_positive(*arms: FloatArray) -> None:
+    if not all(each.size and each.min() >= 0 and each.max() > 0 for each in arms):
+        raise NoEvidenceError("an arm has no time above 0, so there is no ratio")
+
+
+def _relative_error(values: FloatArray) -> float:
+    return float(values.std(ddof=1) / sqrt(values.size) / values.mean())
+
+
+def _resampled_log_means(values: FloatArray, *, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """log(mean* / mean) and its standard error, per resample."""
+    n, centre = values.size, values.mean()
+    moments = np.stack([values / centre, (values / centre - 1) ** 2], axis=1)
+    means, squares = np.vstack([block @ moments for block in resampled_counts(n, rng=rng)]).T / n
+    variance = np.maximum(0.0, squares - (means - 1) ** 2) / (n - 1)
+    return np.log(means), np.sqrt(variance) / means
+
+
+def quantile_ratio(
+    numerator: FloatArray, denominator: FloatArray, q: float, *, paired: bool, confidence: float, rng: np.random.Generator
+) -> Estimate:
+    """The q-quantile (type 7) of one arm over that of the other, with percentiles of the bootstrap (pairs drawn whole).
+
+    Both ends are None where an arm is too small to bound that quantile (`requests_to_bound_quantile`), or has fewer than 8 samples.
+
+    Raises:
+        NoEvidenceError: an arm is empty or all zero, or its quantile is 0.
+
+    """
+    _need_positive(numerator, denominator)
+    n, below = min(numerator.size, denominator.size), float(np.quantile(denominator, q))
+    if below == 0:
+        raise NoEvidenceError("the baseline's quantile is 0, so there is no ratio")
+    value = float(np.quantile(numerator, q)) / below
+    if n < max(FEWEST_CLUSTERS, requests_to_bound_quantile(max(q, 1 - q), confidence=confidence)):
+        return Estimate(value=value, low=None, high=None, confidence=confidence, n=n)
+    seed = int(rng.integers(2**63))
+    other = np.random.default_rng(seed if paired else seed + 1)
+    up = _resampled_quantiles(numerator, q, rng=np.random.default_rng(seed))
+    down = _resampled_quantiles(denominator, q, rng=other)
+    rows = min(up.size, down.size)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        ratios = np.sort(np.nan_to_num(up[:rows] / down[:rows], nan=np.inf, posinf=np.inf))  # a draw that divides by 0 bounds nothing
+    rank = floor((1 - confidence) / 2 * rows)
+    low, high = min(value, float(ratios[rank])), max(value, float(ratios[-1 - rank]))
+    return Estimate(value=value, low=low, high=high if isfinite(high) else None, confidence=confidence, n=n)
+
+
+def _resampled_quantiles(values: FloatArray, q: float, *, rng: np.random.Generator) -> FloatArray:
+    """The q-quantile of each resample, shape [resamples]; the same generator state draws the same positions."""
+    left, found = resamples_for(values.size), []
+    while left > 0:
+        rows = min(left, max(1, BLOCK_VALUES // values.size))
+        found.append(np.quantile(values[rng.integers(0, values.size, size=(rows, values.size))], q, axis=1))
+        left -= rows
+    return np.concatenate(found)
+
+
+def gap_quantile_ratio(baseline: Run, speculative: Run, q: float, *, segment: str | None, confidence: float) -> Estimate:
+    """The q-quantile of visible chunk gaps, speculative over baseline, gaps of one request depending on each other.
+
+    Raises:
+        NoEvidenceError: a run has no per-request records or no gaps, or the baseline's quantile is 0.
+
+    """
+    arms = [[each.timing.chunk_gaps_s for each in _finished(run, segment)] for run in (speculative, baseline)]
+    up, down = (clustered_quantile_interval(each, q, confidence=confidence) for each in arms)
+    return combined_ratio(up, down)
+
+
+def combined_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
+    """The ratio of two independent positive estimates; an end that needs an unknown end is None.
+
+    The distances to the ends add in squares on the log scale (the method of variance estimates recovery: Zou and Donner 2008,
+    Statistics in Medicine 27).
+
+    Raises:
+        NoEvidenceError: the denominator is 0.
+
+    """
+    if denominator.value <= 0:
+        raise NoEvidenceError("the baseline's value is 0, so there is no ratio")
+    value = numerator.value / denominator.value
+    low = _far_end(numerator, numerator.low, denominator, denominator.high)
+    high = _far_end(numerator, numerator.high, denominator, denominator.low)
+    return Estimate(
+        value=value,
+        low=None if low is None else value / low,
+        high=None if high is None else value * high,
+        confidence=numerator.confidence,
+        n=min(numerator.n, denominator.n),
+    )
+
+
+def _far_end(up: Estimate, up_end: float | None, down: Estimate, down_end: float | None) -> float | None:
+    """By which factor, at least 1, the ratio may lie off on one side."""
+    if up_end is None or down_end is None or min(up.value, up_end, down_end) <= 0:
+        return None
+    return float(np.exp(np.hypot(log(up_end / up.value), log(down_end / down.value))))
+
+
+def log_ratio_spread(arms: TwoArms) -> float:
+    """The standard deviation of log(speculative / baseline) over pairs: what a pilot tells `requests_needed`.
+
+    Raises:
+        NoEvidenceError: the arms are not in pairs, or fewer than 8 pairs have two times above 0.
+
+    """
+    positive = (arms.baseline > 0) & (arms.speculative > 0) if arms.paired else np.zeros(0, dtype=bool)
+    if np.count_nonzero(positive) < FEWEST_CLUSTERS:
+        raise NoEvidenceError("the spread of paired ratios needs at least 8 requests served by both arms")
+    return float(np.log(arms.speculative[positive] / arms.baseline[positive]).std(ddof=1))
+
+
+def requests_needed(*, effect: float, spread: float, confidence: float, power: float) -> int:
+    """Requests per arm that show a mean paired log-ratio of `effect` with probability `power`, when single log-ratios spread by `spread`.
+
+    `effect` is |log(ratio) − log(bound)|; `spread` is the standard deviation of log(x_r / y_r) over pairs, from a pilot. Two-sided at
+    `confidence`, Student's t: the smallest n with n ≥ ((t_(1+confidence)/2 + t_power) · spread / effect)², at least 2.
+
+    Raises:
+        BadInputError: an effect of 0 or less, a negative spread, or a power outside (0, 1).
+
+    """
+    if not (effect > 0 and spread >= 0 and 0 < power < 1 and 0 < confidence < 1):
+        raise BadInputError(
+            f"effect {effect!r} must be above 0, spread {spread!r} from 0 on, power {power!r} and confidence {confidence!r} between 0 and 1"
+        )
+    n = max(2, min(MOST_REQUESTS, ceil((_factor(distributions.norm.ppf, confidence, power) * spread / effect) ** 2)))
+    while n < MOST_REQUESTS and n < (_t_factor(n, confidence, power) * spread / effect) ** 2:
+        n += 1
+    return n
+
+
+def minimum_detectable_effect(*, n: int, spread: float, confidence: float, power: float) -> float:
+    """The smallest mean paired log-ratio that `n` pairs show with probability `power`: 0.05 is a change of 5 %.
+
+    Raises:
+        BadInputError: fewer than 2 pairs.
+
+    """
+    if n < 2:
+        raise BadInputError(f"{n!r} pairs show no effect of any size; at least 2 are needed")
+    return _t_factor(n, confidence, power) * spread / sqrt(n)
+
+
+def _t_factor(n: int, confidence: float, power: float) -> float:
+    return _factor(lambda p: distributions.t.ppf(p, n - 1), confidence, power)
+
+
+def _factor(quantile: Callable[[float], float], confidence: float, power: float) -> float:
+    return float(quantile((1 + confidence) / 2)) + float(quantile(power))
+
+
+def requests_to_bound_quantile(q: float, *, confidence: float) -> int:
+    """The fewest requests whose largest value lies above the q-quantile with `confidence`: smallest n with 1 − qⁿ ≥ confidence.
+
+    299 for the 99th percentile at 95 %.
+
+    Raises:
+        BadInputError: q or confidence outside (0, 1).
+
+    """
+    if not (0 < q < 1 and 0 < confidence < 1):
+        raise BadInputError(f"quantile {q!r} and confidence {confidence!r} must lie between 0 and 1")
+    n = max(1, floor(log(1 - confidence) / log(q)))
+    while 1 - q**n < confidence:
+        n += 1
+    return n
+
+
+def requests_to_settle(estimate: Estimate, bound: float, *, power: float) -> int | None:
+    """Requests in all that would put `bound` outside the interval with probability `power`, if the value stays what it is.
+
+    The interval shrinks with the square root of the requests. None where the end towards the bound is unknown, or where the value lies
+    so near the bound that no feasible number settles it.
+    """
+    distance, end = bound - estimate.value, estimate.high if bound >= estimate.value else estimate.low
+    if end is None or distance == 0 or estimate.n == 0:
+        return None
+    z = float(distributions.norm.ppf((1 + estimate.confidence) / 2))
+    growth = ((end - estimate.value) / distance * (z + float(distributions.norm.ppf(power))) / z) ** 2
+    return ceil(estimate.n * growth) if estimate.n * growth <= MOST_REQUESTS else None
