@@ -1,0 +1,66 @@
+"""What the acting verbs print: the rollout's verdicts, and how speculation is switched on in a version."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paceline.decide.gate import production_verdict
+from paceline.decide.lesson_gate import LessonVerdict
+from paceline.errors import ascii_controls
+from paceline.report.figures import MISSING, decision_words, interval
+from paceline.report.page import Comparison
+from paceline.report.text import columns, verdict_text
+from paceline.servers.vllm.versions import Compatibility
+
+__all__ = ["compatibility_dict", "config_text", "lesson_verdict_text", "rollout_text"]
+
+WORDS = {True: "passes", False: "fails", None: "cannot be told"}
+
+
+def lesson_verdict_text(lesson: LessonVerdict) -> str:
+    """The textbook's answer and where it misleads here."""
+    lines = [
+        f"the textbook's gate {WORDS[lesson.passes]}: α floor {WORDS[lesson.alpha_clears_floor]}, "
+        f"P99 chunk gap no worse {WORDS[lesson.chunk_gap_not_worse]}"
+    ]
+    return "\n".join([*lines, *(f"  {ascii_controls(each)}" for each in lesson.disagreements)])
+
+
+def rollout_text(comparisons: Sequence[Comparison], *, label: str, notes: Sequence[str], out: str) -> str:
+    """A line per concurrency, the deciding verdict in full, the textbook's beside it, and where the files are."""
+    rows = [
+        (
+            MISSING if each.verdict.concurrency is None else str(each.verdict.concurrency),
+            decision_words(each.verdict.decision),
+            *(_estimate(each, "speedup"), _estimate(each, "tpot_p99.ratio"), _estimate(each, "ttft_p99.ratio")),
+            interval(each.verdict.alpha),
+            interval(each.verdict.break_even_alpha),
+        )
+        for each in comparisons
+    ]
+    head = ("in flight", "verdict", "speed-up", "P99 TPOT ratio", "P99 TTFT ratio", "α", "break-even α")
+    production = production_verdict(tuple(each.verdict for each in comparisons))
+    decisive = next(each for each in comparisons if each.verdict is production)
+    parts = [f"acceptance {ascii_controls(label)}", columns(head, rows), verdict_text(production).rstrip()]
+    if decisive.lesson is not None:
+        parts.append(lesson_verdict_text(decisive.lesson))
+    parts += [f"note: {ascii_controls(each)}" for each in notes]
+    parts.append(f"written to {ascii_controls(out)}: report.html, plan.md, verdict.json, runs/, manifests/, skill-eagle3-rollout.md")
+    return "\n\n".join(parts)
+
+
+def _estimate(comparison: Comparison, metric: str) -> str:
+    found = next((each for each in comparison.verdict.findings if each.claim.metric == metric and each.claim.segment is None), None)
+    return interval(found.estimate if found else None)
+
+
+def compatibility_dict(rows: Sequence[Compatibility]) -> list[dict[str, Any]]:
+    """What the method combines with, one object per feature."""
+    return [{"feature": each.feature, "status": each.status.value, "note": each.note, "source": each.source} for each in rows]
+
+
+def config_text(commands: Mapping[str, str], rows: Sequence[Compatibility], *, notes: Sequence[str]) -> str:
+    """Both launch commands, then what the method combines with in that version."""
+    parts = [f"# {name}\n{ascii_controls(command)}" for name, command in commands.items()]
+    wide, status = (max(len(text) for text in texts) for texts in zip(*((each.feature, each.status.value) for each in rows), strict=True))
+    table = [f"{each.feature:{wide}}  {each.status.value:{status}}  {ascii_controls(each.note)}" for each in rows]
+    return "\n\n".join([*parts, "\n".join(table), *(f"note: {ascii_controls(each)}" for each in notes)])
