@@ -1,0 +1,86 @@
+"""What the verbs of `experiment` do once they are asked."""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from paceline.cli.options import reading
+from paceline.cli.output import answer, progress
+from paceline.decide.claims import parse_claim
+from paceline.decide.gate import Policy, default_claims, gate
+from paceline.decide.lesson_gate import lesson_verdict
+from paceline.errors import BadInputError, NoEvidenceError
+from paceline.files.dump import measure_dumps, read_head, window_of_dumps
+from paceline.files.evidence import read_evidence
+from paceline.files.runfile import write_run
+from paceline.jobs.traffic import file_bytes, load_traffic
+from paceline.report.evidence import measured_dict, measured_text, replayed_dict, replayed_text
+from paceline.report.json_view import verdict_dict
+from paceline.report.operations import lesson_verdict_text
+from paceline.report.text import verdict_text
+from paceline.run import Arm, Run
+from paceline.verdict import Caution, Decision
+
+__all__ = ["policy_of", "run_gate", "run_measure", "run_replay"]
+
+CONFIDENCE = 0.95
+EXIT_CODES = {Decision.SHIP: 0, Decision.SHIP_SEGMENTS: 0, Decision.KEEP: 1, Decision.CANNOT_TELL: 4}
+
+
+def run_replay(options: argparse.Namespace) -> int:
+    """`replay`: n-gram acceptance on logged answers, by segment."""
+    with progress("replaying", total=file_bytes(options.logs)) as bar:
+        traffic = load_traffic(tuple(options.logs), reading(options), progress=bar)
+    if traffic.replayed is None:
+        raise NoEvidenceError(f"{traffic.why_not}; replay needs logs with answers")
+    rng = np.random.default_rng(options.seed)
+    body = replayed_dict(traffic.replayed.groups, confidence=CONFIDENCE, rng=rng)
+    notes = [*traffic.notes, *traffic.warnings]
+    text = replayed_text(body, exchanges=traffic.replayed.requests, notes=notes)
+    answer(options, body={"exchanges": traffic.replayed.requests, **body, "notes": notes}, text=text, inputs=traffic.inputs)
+    return 0
+
+
+def run_measure(options: argparse.Namespace) -> int:
+    """`measure`: what a dump, the difference of two, or a run file says."""
+    pair = options.before is not None or options.after is not None
+    if pair == (options.file is not None) or (options.before is not None and options.after is None):
+        raise BadInputError("give one FILE, or --after with --before for a window")
+    run, cautions = _measured(options.before, options.after or options.file, options.model)
+    if options.out is not None:
+        write_run(run, options.out)
+    body = measured_dict(run, cautions, confidence=CONFIDENCE)
+    answer(options, body=body, text=measured_text(run, cautions), inputs=run.provenance.inputs)
+    return 0
+
+
+def _measured(before: Path | None, file: Path, model: str | None) -> tuple[Run, tuple[Caution, ...]]:
+    """The run, and what the reading of a dump is cautious about; a run file keeps only the codes, in its provenance."""
+    if before is None and read_head(file).lstrip().startswith("{"):
+        return read_evidence(file), ()
+    run = read_evidence(file) if before is None and model is None else measure_dumps(before, file, model=model)
+    return run, window_of_dumps(before, file, model=model).cautions
+
+
+def policy_of(options: argparse.Namespace) -> Policy:
+    """The policy that was typed."""
+    claims = tuple(parse_claim(each) for each in options.claim) or default_claims(options.margin)
+    return Policy(
+        claims=claims, margin=options.margin, confidence=options.confidence, alpha_floor=options.alpha_floor, felt_ttft_s=options.felt_ttft
+    )
+
+
+def run_gate(options: argparse.Namespace) -> int:
+    """`gate`: the verdict on two files, and the textbook's beside it."""
+    policy, rng = policy_of(options), np.random.default_rng(options.seed)
+    baseline, speculative = read_evidence(options.baseline), read_evidence(options.speculative)
+    if speculative.arm is Arm.SPECULATIVE and baseline.arm is Arm.SPECULATIVE and baseline.acceptance_by_segment is None:
+        baseline = replace(baseline, arm=Arm.BASELINE)
+    verdict = gate(baseline, speculative, policy=policy, rng=rng)
+    lesson = lesson_verdict(baseline, speculative, verdict, alpha_floor=policy.alpha_floor, confidence=policy.confidence, rng=rng)
+    body = verdict_dict(verdict, lesson=lesson, by_concurrency=())
+    inputs = {**baseline.provenance.inputs, **speculative.provenance.inputs}
+    answer(options, body=body, text=f"{verdict_text(verdict)}\n{lesson_verdict_text(lesson)}", inputs=inputs)
+    return EXIT_CODES[verdict.decision]

@@ -1,0 +1,120 @@
+"""Verbs that act: rollout, plan, config."""
+
+import argparse
+from pathlib import Path
+
+from paceline.cli.experiment import add_policy
+from paceline.cli.options import (
+    Verbs,
+    add_acceptance,
+    add_hardware,
+    add_json,
+    add_method,
+    add_seed,
+    add_simulation,
+    add_traffic,
+    add_verb,
+    counts,
+    positive,
+)
+
+__all__ = ["add_verbs"]
+
+
+def add_verbs(verbs: Verbs) -> None:
+    """The verbs of this group."""
+    _add_rollout(verbs)
+    _add_plan(verbs)
+    _add_config(verbs)
+
+
+def _add_rollout(verbs: Verbs) -> None:
+    parser = add_verb(
+        verbs,
+        "rollout",
+        _rollout,
+        question="the whole job: traffic in; acceptance, forecast, both arms, verdict, plan and report out",
+        example="paceline rollout --traffic demo --target llama-3.3-70b --gpu h100 --gpus 4 --out out-rollout",
+    )
+    parser.add_argument("--traffic", nargs="+", default=["demo"], metavar="LOG", help="chat logs, one trace, or demo (default)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("out"), metavar="DIR", help="folder for report, plan, verdict and runs (default out)"
+    )
+    parser.add_argument(
+        "--concurrency", type=counts, default=(1, 8, 32, 64), metavar="N,…", help="points to decide at; the largest is production"
+    )
+    parser.add_argument(
+        "--requests-per-s", type=positive, default=None, metavar="R", help="production traffic, for the length of ramp stages"
+    )
+    parser.add_argument("--exit-verdict", action="store_true", help="exit by the verdict, as gate does")
+    add_engine(parser)
+    add_hardware(parser)
+    add_method(parser)
+    add_acceptance(parser)
+    add_traffic(parser)
+    add_simulation(parser)
+    add_policy(parser)
+    add_seed(parser)
+    add_json(parser)
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Which server, in which version."""
+    group = parser.add_argument_group("server")
+    group.add_argument("--engine", choices=["vllm"], default="vllm", help="server dialect; this version writes vLLM's")
+    group.add_argument("--engine-version", default="0.32.0", metavar="V", help="its version (default 0.32.0)")
+
+
+def _rollout(options: argparse.Namespace) -> int:
+    from paceline.cli.operating import run_rollout
+
+    return run_rollout(options)
+
+
+def _add_plan(verbs: Verbs) -> None:
+    parser = add_verb(
+        verbs,
+        "plan",
+        _plan,
+        question="how do I roll it out?",
+        example="paceline plan out-rollout --target llama-3.3-70b --gpu h100 --gpus 4 --method eagle3",
+    )
+    parser.add_argument(
+        "evidence", nargs="+", type=Path, metavar="FILE", help="BASELINE and SPECULATIVE run files, or the folder that rollout wrote"
+    )
+    parser.add_argument(
+        "--requests-per-s", type=positive, default=None, metavar="R", help="production traffic, for the length of ramp stages"
+    )
+    parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="write plan.md and plan.json there")
+    add_engine(parser)
+    add_hardware(parser)
+    add_method(parser)
+    add_policy(parser)
+    add_seed(parser)
+    add_json(parser)
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from paceline.cli.operating import run_plan
+
+    return run_plan(options)
+
+
+def _add_config(verbs: Verbs) -> None:
+    parser = add_verb(
+        verbs,
+        "config",
+        _config,
+        question="how do I switch it on, and what does it combine with in that version?",
+        example="paceline config --engine vllm --engine-version 0.18.0 --target llama-3.3-70b --method eagle3 --draft-tokens 3",
+    )
+    add_engine(parser)
+    add_hardware(parser)
+    add_method(parser)
+    add_json(parser)
+
+
+def _config(options: argparse.Namespace) -> int:
+    from paceline.cli.operating import run_config
+
+    return run_config(options)

@@ -1,0 +1,99 @@
+"""What the verbs of `operate` do once they are asked."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from paceline.cli.experimenting import EXIT_CODES, policy_of
+from paceline.cli.options import asked_acceptance, reading, scenario_asked
+from paceline.cli.output import answer, arguments, envelope, progress, say
+from paceline.cli.predicting import simulation_plan
+from paceline.files.whole import make_folder, write_text
+from paceline.jobs.launch import launch_commands
+from paceline.jobs.planning import Circumstances, compared, output_shares, planned, read_pairs
+from paceline.jobs.rollout import Job, roll_out
+from paceline.jobs.scenario import scenario
+from paceline.jobs.traffic import file_bytes
+from paceline.report.json_view import plan_dict, verdict_dict
+from paceline.report.operations import compatibility_dict, config_text, rollout_text
+from paceline.report.text import plan_markdown
+from paceline.servers.vllm.config import NAMES
+from paceline.servers.vllm.versions import combines, vllm_version
+
+__all__ = ["run_config", "run_plan", "run_rollout"]
+
+
+def job_of(options: argparse.Namespace) -> Job:
+    """The job that was typed."""
+    return Job(
+        traffic=tuple(options.traffic),
+        asked=scenario_asked(options),
+        acceptance=asked_acceptance(options),
+        reading=reading(options),
+        simulation=simulation_plan(options),
+        policy=policy_of(options),
+        concurrencies=options.concurrency,
+        requests_per_s=options.requests_per_s,
+        version=vllm_version(options.engine_version),
+        ngram=(options.ngram_min, options.ngram_max),
+        arguments=arguments(options),
+        command=("paceline", *(_without_folder(each) for each in sys.argv[1:])),
+    )
+
+
+def _without_folder(word: str) -> str:
+    """A word of the command line, an absolute path in it (also behind an option's equals sign) cut to its last name."""
+    option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    return f"{option}{equals}{Path(value).name if Path(value).is_absolute() else value}"
+
+
+def run_rollout(options: argparse.Namespace) -> int:
+    """`rollout`: the whole job; its files are the result, the verdict is printed."""
+    job = job_of(options)
+    with progress("reading traffic", total=file_bytes(options.traffic)) as bar:
+        done = roll_out(job, options.out, reading=bar, step=say)
+    body = verdict_dict(done.verdict, lesson=done.decisive.lesson, by_concurrency=done.verdicts)
+    text = rollout_text(done.comparisons, label=done.known.label, notes=done.notes, out=str(options.out))
+    rests_on = {"acceptance": done.known.evidence.value, "acceptance_label": done.known.label, "notes": list(done.notes)}
+    answer(options, body=body | rests_on, text=text, inputs=done.traffic.inputs)
+    return EXIT_CODES[done.verdict.decision] if options.exit_verdict else 0
+
+
+def run_plan(options: argparse.Namespace) -> int:
+    """`plan`: verdicts from run files, and the stages that follow."""
+    asked, policy, version = scenario_asked(options), policy_of(options), vllm_version(options.engine_version)
+    found = scenario(asked)
+    commands = launch_commands(asked, found, version, ngram=(options.ngram_min, options.ngram_max))
+    pairs = read_pairs(tuple(options.evidence))
+    comparisons = tuple(compared(*pair, policy=policy, seed=options.seed) for pair in pairs)
+    where = Circumstances(found, commands, version, output_shares(pairs[-1][0]), options.requests_per_s)
+    plan = planned(where, comparisons, policy=policy)
+    text = plan_markdown(plan, tuple(each.verdict for each in comparisons))
+    inputs = {name: sha for pair in pairs for run in pair for name, sha in run.provenance.inputs.items()}
+    if options.out is not None:
+        make_folder(options.out)
+        document = json.dumps(envelope(options, plan_dict(plan), inputs=inputs), indent=2, ensure_ascii=False, allow_nan=False)
+        write_text(options.out / "plan.md", text)
+        write_text(options.out / "plan.json", document + "\n")
+    answer(options, body=plan_dict(plan), text=text, inputs=inputs)
+    return 0
+
+
+def run_config(options: argparse.Namespace) -> int:
+    """`config`: both arms' commands, and what the method combines with in that version."""
+    asked, version = scenario_asked(options), vllm_version(options.engine_version)
+    found = scenario(asked)
+    commands = launch_commands(asked, found, version, ngram=(options.ngram_min, options.ngram_max))
+    rows = combines(NAMES[asked.method], version)
+    arms = {"baseline": commands.baseline, "speculative": commands.speculative}
+    body = {
+        "engine": options.engine,
+        "engine_version": str(version),
+        "commands": arms,
+        "speculative_config": commands.config,
+        "compatibility": compatibility_dict(rows),
+        "notes": list(commands.notes),
+    }
+    answer(options, body=body, text=config_text(arms, rows, notes=commands.notes), inputs={})
+    return 0

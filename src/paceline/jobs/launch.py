@@ -1,0 +1,78 @@
+"""The launch commands of both arms, for the names a user typed: identical but for speculation."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.data.tables import table
+from paceline.forecast.shapes import model
+from paceline.jobs.scenario import Asked, Scenario, on_disk
+from paceline.servers.vllm.config import NgramLengths, launch_command, rendered, speculative_config
+from paceline.servers.vllm.versions import Version
+from paceline.speculation.method import Method
+
+__all__ = ["Commands", "launch_commands"]
+
+UNNAMED_DRAFT = "DRAFT"
+NEED_CHECKPOINT = (Method.DRAFT_MODEL, Method.EAGLE, Method.EAGLE2, Method.EAGLE3)
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """How both arms are started.
+
+    Attributes:
+        baseline: the plain server's command as a POSIX shell takes it.
+        speculative: the speculative server's.
+        config: the value of vLLM's --speculative-config.
+        draft: the draft's name or folder, None where the method needs none.
+        notes: what to do before either is run.
+
+    """
+
+    baseline: str
+    speculative: str
+    config: dict[str, str | int]
+    draft: str | None
+    notes: tuple[str, ...]
+
+
+def launch_commands(asked: Asked, found: Scenario, version: Version, *, ngram: tuple[int, int]) -> Commands:
+    """The commands for this version of vLLM.
+
+    Raises:
+        BadInputError: the version cannot do this method.
+
+    """
+    known = _checkpoint(asked.target)
+    target = known.get("repository", asked.target)
+    draft, notes = _draft(asked, known)
+    config = speculative_config(
+        asked.method,
+        draft=draft,
+        draft_tokens=found.speculation.draft_tokens,
+        ngram=NgramLengths(shortest=ngram[0], longest=ngram[1]) if asked.method is Method.NGRAM else None,
+        version=version,
+    )
+    arms = [launch_command(target, speculation=each, gpus=found.where.gpus, version=version, extra=()) for each in (None, config)]
+    if version.caution is not None:
+        notes = (*notes, version.caution.message)
+    return Commands(baseline=rendered(arms[0]), speculative=rendered(arms[1]), config=config, draft=draft, notes=notes)
+
+
+def _checkpoint(target: str) -> dict[str, Any]:
+    if on_disk(target) is not None:
+        return {}
+    name = model(target).name
+    return next((row for row in table("checkpoints")["checkpoint"] if row["model"] == name), {})
+
+
+def _draft(asked: Asked, known: dict[str, Any]) -> tuple[str | None, tuple[str, ...]]:
+    """The draft as the server is told, and what to note about it."""
+    if asked.draft is not None:
+        repository = _checkpoint(asked.draft).get("repository") if asked.method is Method.DRAFT_MODEL else None
+        return repository or asked.draft, ()
+    if asked.method not in NEED_CHECKPOINT:
+        return None, ()
+    if asked.method is Method.EAGLE3 and "eagle3" in known:
+        return known["eagle3"], (f"the head {known['eagle3']} is a general one ({known['source']}); read its licence",)
+    return UNNAMED_DRAFT, (f"put the draft checkpoint's name or folder where {UNNAMED_DRAFT} stands, or give --draft",)

@@ -1,0 +1,125 @@
+"""From pairs of runs to verdicts and a staged plan; the runs may have just been made or come from files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from paceline.decide.gate import Policy, gate, production_verdict
+from paceline.decide.lesson_gate import lesson_verdict
+from paceline.decide.rollout import RolloutSetup, rollout_plan
+from paceline.errors import BadInputError, NoEvidenceError, printable
+from paceline.files.evidence import read_evidence
+from paceline.jobs.launch import Commands
+from paceline.jobs.scenario import Scenario
+from paceline.plan import Plan
+from paceline.report.page import Comparison
+from paceline.run import Run
+from paceline.servers.vllm.versions import Version
+from paceline.stats.paired import log_ratio_spread, two_arms
+
+__all__ = ["Circumstances", "compared", "output_shares", "planned", "read_pairs"]
+
+DEFAULT_SPREAD = 0.3
+SHORTEST_STAGE_S = 3600.0
+PATIENCE_S = 300.0
+CHUNK_GAP_P99_S = 0.25
+ERROR_RATE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """Where a plan is for: the scenario, its launch commands, the server's version, segments' shares of generated tokens, and traffic."""
+
+    scenario: Scenario
+    commands: Commands
+    version: Version
+    shares: Mapping[str, float]
+    requests_per_s: float | None
+
+
+def compared(baseline: Run, speculative: Run, *, policy: Policy, seed: int) -> Comparison:
+    """Both arms at one load with the verdict on them and the textbook's beside it.
+
+    The resampling has a generator per concurrency, so that a point's verdict does not depend on which others were asked for.
+
+    Raises:
+        BadInputError: the arms are swapped.
+
+    """
+    rng = np.random.default_rng((seed, speculative.load.concurrency or 0))
+    verdict = gate(baseline, speculative, policy=policy, rng=rng)
+    lesson = lesson_verdict(baseline, speculative, verdict, alpha_floor=policy.alpha_floor, confidence=policy.confidence, rng=rng)
+    return Comparison(baseline=baseline, speculative=speculative, verdict=verdict, lesson=lesson)
+
+
+def planned(where: Circumstances, comparisons: tuple[Comparison, ...], *, policy: Policy) -> Plan:
+    """The staged plan that follows from the comparisons.
+
+    Raises:
+        NoEvidenceError: there is none.
+
+    """
+    verdicts = tuple(each.verdict for each in comparisons)
+    deciding = production_verdict(verdicts)
+    production = next(each for each in comparisons if each.verdict is deciding)
+    points = tuple(sorted({each.verdict.concurrency or 1 for each in comparisons}))
+    setup = RolloutSetup(
+        target=where.scenario.target.name,
+        speculation=where.scenario.speculation,
+        draft=where.commands.draft,
+        engine=f"vllm {where.version}",
+        baseline_command=where.commands.baseline,
+        speculative_command=where.commands.speculative,
+        segments=where.shares,
+        concurrency_points=points,
+        production_concurrency=points[-1],
+        requests_per_s=where.requests_per_s,
+        spread=_spread(production),
+        shortest_stage_s=SHORTEST_STAGE_S,
+        patience_s=PATIENCE_S,
+        chunk_gap_p99_s=CHUNK_GAP_P99_S,
+        error_rate=ERROR_RATE,
+    )
+    return rollout_plan(setup, verdicts, policy=policy)
+
+
+def _spread(comparison: Comparison) -> float:
+    try:
+        return log_ratio_spread(two_arms(comparison.baseline, comparison.speculative, latency="tpot_s", segment=None))
+    except NoEvidenceError:
+        return DEFAULT_SPREAD
+
+
+def output_shares(run: Run) -> dict[str, float]:
+    """Each segment's share of generated tokens; all of them one segment where the run has only aggregates."""
+    if run.requests is None:
+        return {"all": 1.0}
+    tokens: dict[str, int] = {}
+    for each in run.finished:
+        tokens[each.segment] = tokens.get(each.segment, 0) + each.output_tokens
+    total = sum(tokens.values())
+    return {name: count / total for name, count in sorted(tokens.items())} if total else {"all": 1.0}
+
+
+def read_pairs(paths: tuple[Path, ...]) -> tuple[tuple[Run, Run], ...]:
+    """Pairs of baseline and speculative runs: two files, or the folder that `rollout` wrote (its `runs/c*-baseline.json` and their twins).
+
+    Raises:
+        BadInputError: neither, or a run without its twin.
+
+    """
+    if len(paths) == 2 and not any(each.is_dir() for each in paths):
+        return ((read_evidence(paths[0]), read_evidence(paths[1])),)
+    if len(paths) != 1 or not paths[0].is_dir():
+        raise BadInputError("give BASELINE and SPECULATIVE, or the one folder that rollout or simulate wrote")
+    folder = paths[0] / "runs" if (paths[0] / "runs").is_dir() else paths[0]
+    baselines = sorted(folder.glob("*baseline.json"), key=lambda each: (len(each.name), each.name))
+    if not baselines:
+        raise BadInputError(f"{printable(str(folder))} holds no run file whose name ends in baseline.json")
+    twins = [each.with_name(each.name.replace("baseline.json", "speculative.json")) for each in baselines]
+    missing = [each.name for each in twins if not each.is_file()]
+    if missing:
+        raise BadInputError(f"{printable(missing[0])} is missing beside its baseline in {printable(str(folder))}")
+    return tuple((read_evidence(base), read_evidence(twin)) for base, twin in zip(baselines, twins, strict=True))

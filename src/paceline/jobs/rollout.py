@@ -1,0 +1,264 @@
+"""The whole job: traffic, acceptance, forecast, both arms at each concurrency, verdict, plan, report.
+
+Everything is written as soon as it is known, each file whole or not at all, and `journal.jsonl` gets a line per step: after Ctrl-C or a
+crash what was finished is there. No file holds a clock, so that the same inputs give the same bytes.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import paceline
+from paceline.decide.gate import Policy, production_verdict
+from paceline.files.runfile import write_run
+from paceline.files.whole import make_folder, write_text
+from paceline.forecast.speedup import ForecastRow, Lengths, forecast
+from paceline.forecast.when_not import Condition, Pairing, when_not
+from paceline.jobs.acceptance import AskedAcceptance, KnownAcceptance, choose
+from paceline.jobs.launch import Commands, launch_commands
+from paceline.jobs.planning import Circumstances, compared, output_shares, planned
+from paceline.jobs.scenario import Asked, Scenario, scenario
+from paceline.jobs.simulation import SimulationPlan, need_seats, simulated_arms
+from paceline.jobs.traffic import Reading, Traffic, load_traffic
+from paceline.plan import Plan
+from paceline.report.evidence import replayed_dict
+from paceline.report.html import report_html
+from paceline.report.json_view import plan_dict, verdict_dict
+from paceline.report.page import Comparison
+from paceline.report.predictions import forecast_dict
+from paceline.report.skill import SkillFacts, skill_markdown
+from paceline.report.text import plan_markdown
+from paceline.run import Evidence, Load, Run
+from paceline.servers.vllm.versions import Version
+from paceline.verdict import Verdict
+
+__all__ = ["Job", "Rollout", "roll_out"]
+
+DRAFT_LENGTHS = tuple(range(1, 9))
+CURVE = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+RUN_NAME = re.compile(r"c\d{4,}-(baseline|speculative)\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What was asked for."""
+
+    traffic: tuple[str, ...]
+    asked: Asked
+    acceptance: AskedAcceptance
+    reading: Reading
+    simulation: SimulationPlan
+    policy: Policy
+    concurrencies: tuple[int, ...]
+    requests_per_s: float | None
+    version: Version
+    ngram: tuple[int, int]
+    arguments: Mapping[str, Any]
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """What came out; the same is in the files."""
+
+    scenario: Scenario
+    traffic: Traffic
+    known: KnownAcceptance
+    rows: tuple[ForecastRow, ...]
+    conditions: tuple[Condition, ...]
+    comparisons: tuple[Comparison, ...]
+    plan: Plan
+    commands: Commands
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict at the production concurrency."""
+        return production_verdict(self.verdicts)
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The verdict at each concurrency."""
+        return tuple(each.verdict for each in self.comparisons)
+
+    @property
+    def decisive(self) -> Comparison:
+        """The comparison at the production concurrency."""
+        return next(each for each in self.comparisons if each.verdict is self.verdict)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of any figure must know: about the traffic, what could not be read of it, and the commands."""
+        why_not = () if self.traffic.why_not is None else (self.traffic.why_not,)
+        return (*why_not, *self.traffic.notes, *self.traffic.warnings, *self.commands.notes)
+
+
+class _Folder:
+    """The job's folder: writes each file whole, and a line in the journal."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        make_folder(path)
+        # Runs of an earlier job at other loads would be taken for this one's.
+        for stale in (path / "runs").glob("c*.json"):
+            if RUN_NAME.fullmatch(stale.name):
+                stale.unlink()
+        (path / "journal.jsonl").unlink(missing_ok=True)
+
+    def write(self, name: str, text: str) -> None:
+        target = self._path / name
+        make_folder(target.parent)
+        write_text(target, text)
+        self.note(name)
+
+    def write_run(self, name: str, run: Run) -> None:
+        target = self._path / name
+        make_folder(target.parent)
+        write_run(run, target)
+        self.note(name)
+
+    def note(self, name: str) -> None:
+        digest = hashlib.sha256((self._path / name).read_bytes()).hexdigest()
+        with (self._path / "journal.jsonl").open("a", encoding="utf-8") as journal:
+            journal.write(json.dumps({"written": name, "sha256": digest}) + "\n")
+
+
+def roll_out(job: Job, out: Path, *, reading: Callable[[int], None], step: Callable[[str], None]) -> Rollout:
+    """Do the job and write its files. `reading` gets bytes of traffic as they are read, `step` each step's name before it starts.
+
+    Raises:
+        BadInputError: something that was asked for cannot be.
+        NoEvidenceError: acceptance is neither stated, measured nor published for the method.
+
+    """
+    found = scenario(job.asked)
+    need_seats(job.concurrencies[-1], job.simulation)
+    commands = launch_commands(job.asked, found, job.version, ngram=job.ngram)
+    step("reading traffic and replaying n-gram drafts")
+    traffic = load_traffic(job.traffic, job.reading, progress=reading)
+    known = _acceptance(job, found, traffic)
+    folder = _Folder(out)
+    rng = np.random.default_rng(job.simulation.seed)
+    if traffic.replayed is not None:
+        replayed = replayed_dict(traffic.replayed.groups, confidence=job.policy.confidence, rng=rng)
+        folder.write("replay.json", _json("replay", job, traffic, {"notes": list(traffic.notes), **replayed}))
+    step("forecasting")
+    rows, conditions = _forecast(job, found, traffic, known)
+    folder.write("forecast.json", _json("forecast", job, traffic, forecast_dict(rows, conditions) | {"acceptance_label": known.label}))
+    comparisons = []
+    for concurrency in job.concurrencies:
+        step(f"simulating both arms at {concurrency} in flight")
+        comparisons.append(_compare(job, found, traffic, known, concurrency, folder))
+    step("deciding, planning and writing the report")
+    shares = output_shares(comparisons[-1].baseline)  # of the runs and not of the log, so that `plan` makes the same plan of the folder
+    circumstances = Circumstances(found, commands, job.version, shares, job.requests_per_s)
+    plan = planned(circumstances, tuple(comparisons), policy=job.policy)
+    done = Rollout(found, traffic, known, rows, conditions, tuple(comparisons), plan, commands)
+    _write_decision(job, done, folder, rng)
+    return done
+
+
+def _acceptance(job: Job, found: Scenario, traffic: Traffic) -> KnownAcceptance:
+    return choose(
+        job.acceptance,
+        replayed=None if traffic.replayed is None else traffic.replayed.pooled(),
+        method=job.asked.method,
+        segments=traffic.workload.segments,
+        draft_tokens=found.speculation.draft_tokens,
+        target=found.target.name,
+    )
+
+
+def _forecast(job: Job, found: Scenario, traffic: Traffic, known: KnownAcceptance) -> tuple[tuple[ForecastRow, ...], tuple[Condition, ...]]:
+    """The curve over concurrency, and the list of when not to draft at the production point."""
+    load = traffic.workload
+    count = len(load.requests)
+    lengths = Lengths(
+        prompt_tokens=max(1, ceil(load.prompt_tokens / count)),
+        output_tokens=max(1, ceil(load.output_tokens / count)),
+        context_tokens=max(1, ceil(load.mean_context_tokens)),
+    )
+    points = sorted({*CURVE, *job.concurrencies})
+    rows = forecast(
+        target=found.target,
+        where=found.where,
+        speculation=found.speculation,
+        draft=found.draft,
+        acceptance=known.blended(load.output_shares()),
+        concurrencies=points,
+        lengths=lengths,
+        draft_lengths=DRAFT_LENGTHS,
+        utilisation=found.utilisation,
+    )
+    pairing = Pairing(trained_for=None, draft_vocab=None, profile_label=known.label if known.evidence is Evidence.PROFILE else None)
+    production = rows[points.index(job.concurrencies[-1])]
+    return rows, when_not(row=production, lengths=lengths, target=found.target, pairing=pairing)
+
+
+def _compare(job: Job, found: Scenario, traffic: Traffic, known: KnownAcceptance, concurrency: int, folder: _Folder) -> Comparison:
+    load = Load(concurrency=concurrency, rate_per_s=None)
+    baseline, speculative = simulated_arms(found, traffic.workload, known.by_segment, load, job.simulation, own_arrivals=False)
+    for run in (baseline, speculative):
+        folder.write_run(f"runs/c{concurrency:04d}-{run.arm.value}.json", run)
+    return compared(baseline, speculative, policy=job.policy, seed=job.simulation.seed)
+
+
+def _write_decision(job: Job, done: Rollout, folder: _Folder, rng: np.random.Generator) -> None:
+    verdicts, production = done.verdicts, done.decisive
+    body = verdict_dict(production.verdict, lesson=production.lesson, by_concurrency=verdicts)
+    rests_on = {"acceptance": done.known.evidence.value, "acceptance_label": done.known.label, "arms": Evidence.SIMULATED.value}
+    folder.write("verdict.json", _json("verdict", job, done.traffic, body | {"rests_on": rests_on, "notes": list(done.notes)}))
+    markdown = plan_markdown(done.plan, verdicts)
+    folder.write("plan.md", markdown)
+    folder.write("plan.json", _json("plan", job, done.traffic, plan_dict(done.plan)))
+    folder.write("manifests/baseline.sh", f"#!/bin/sh\nexec {done.commands.baseline}\n")
+    folder.write("manifests/speculative.sh", f"#!/bin/sh\nexec {done.commands.speculative}\n")
+    folder.write("skill-eagle3-rollout.md", skill_markdown(_skill_facts(job, done), done.plan, verdicts, production.verdict, files=FILES))
+    title = f"{done.scenario.target.name}: {job.asked.method.value}, K = {done.scenario.speculation.draft_tokens}"
+    page = report_html(done.comparisons, title=title, policy=job.policy, plan=done.plan, version=paceline.__version__, rng=rng)
+    folder.write("report.html", page)
+
+
+FILES = {
+    "report.html": "the page to show: verdict, curves, latencies, provenance",
+    "plan.md": "the staged plan; plan.json is the same for scripts",
+    "verdict.json": "the verdict at each concurrency with its findings and warnings",
+    "runs/": "both arms' runs, which `paceline gate` reads",
+    "manifests/": "how both servers are started",
+}
+
+
+def _skill_facts(job: Job, done: Rollout) -> SkillFacts:
+    where, load = done.scenario.where, done.traffic.workload
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in load.output_shares().items())
+    count = len(load.requests)
+    traffic = (
+        f"{load.source}: {count} requests, {load.prompt_tokens / count:.0f} tokens in and {load.output_tokens / count:.0f} out on average; "
+        f"generated tokens by segment: {shares}."
+    )
+    return SkillFacts(
+        target=done.scenario.target.name,
+        hardware=f"{where.gpus} {where.gpu.name}, {where.dtype.value}",
+        traffic=traffic,
+        concurrency=job.concurrencies[-1],
+        command=job.command,
+        rests_on=f"acceptance is {done.known.evidence.value} ({done.known.label}); both arms are simulated, no server was measured.",
+    )
+
+
+def _json(kind: str, job: Job, traffic: Traffic, body: Mapping[str, Any]) -> str:
+    made = {
+        "made_by": "paceline rollout",
+        "version": paceline.__version__,
+        "arguments": dict(job.arguments),
+        "inputs": dict(traffic.inputs),
+        "seed": job.simulation.seed,
+    }
+    document = {"schema": f"paceline.{kind}/1", "provenance": made, **body}
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,0 +1,125 @@
+"""What is decided about: a target on its GPUs and how it would draft, from the names a user types."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from paceline.errors import BadInputError
+from paceline.files.modelconfig import read_model_config
+from paceline.forecast.draft_memory import DEFAULT_DRAFT_VOCAB, MemoryAnswer, draft_shape, memory
+from paceline.forecast.roofline import Placement, placed
+from paceline.forecast.shapes import gpu, model, model_from_config
+from paceline.hardware import DraftShape, Dtype, ModelShape
+from paceline.speculation.method import Method, Speculation, Tree
+
+__all__ = ["Asked", "Scenario", "on_disk", "resolved_model", "scenario"]
+
+TRIED_GPUS = (1, 2, 4, 8)
+ROOM_FOR_KV = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user typed about target, hardware and speculation; None takes the documented default."""
+
+    target: str
+    gpu: str
+    gpus: int | None
+    dtype: Dtype
+    utilisation: float
+    method: Method
+    draft: str | None
+    draft_tokens: int
+    draft_vocab: int | None
+    tree: Tree | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A target, where it runs, how it drafts, and the share of GPU memory the engine may use."""
+
+    target: ModelShape
+    where: Placement
+    speculation: Speculation
+    draft: DraftShape | None
+    utilisation: float
+
+    def memory(self, context_tokens: int) -> MemoryAnswer:
+        """What fits at that context, without and with the draft.
+
+        Raises:
+            BadInputError: the target, or the target with its draft, does not fit.
+
+        """
+        return memory(
+            target=self.target,
+            draft=self.draft,
+            speculation=self.speculation,
+            where=self.where,
+            context_tokens=context_tokens,
+            utilisation=self.utilisation,
+        )
+
+
+def on_disk(name: str) -> Path | None:
+    """The file or folder that a name means, None where there is none; a name too long for a file system is none."""
+    path = Path(name)
+    try:
+        return path if path.exists() else None
+    except OSError:
+        return None
+
+
+def resolved_model(name: str) -> ModelShape:
+    """The shape behind a well-known name, a config.json or a folder with one.
+
+    Raises:
+        BadInputError: the file is no dense decoder's config.json.
+        UnknownNameError: neither a file nor a name we know.
+
+    """
+    path = on_disk(name)
+    if path is not None:
+        shape = model_from_config(read_model_config(path))
+        folder = path if path.is_dir() else path.parent
+        return replace(shape, name=folder.resolve().name or shape.name)
+    return model(name)
+
+
+def scenario(asked: Asked) -> Scenario:
+    """The scenario that was typed; without a number of GPUs, the fewest that hold the target and leave a quarter for its KV cache,
+    else the most that hold it at all.
+
+    Raises:
+        BadInputError: it does not fit, or a draft is missing.
+        UnknownNameError: no such model or GPU.
+
+    """
+    target = resolved_model(asked.target)
+    speculation = Speculation(method=asked.method, draft_tokens=asked.draft_tokens, tree=asked.tree)
+    draft = _draft(asked, target)
+    chosen = gpu(asked.gpu)
+    found: Scenario | None = None
+    fault: BadInputError | None = None
+    for gpus in TRIED_GPUS if asked.gpus is None else (asked.gpus,):
+        try:
+            where = placed(target, gpu=chosen, gpus=gpus, dtype=asked.dtype)
+            fits = Scenario(target=target, where=where, speculation=speculation, draft=draft, utilisation=asked.utilisation)
+            room = fits.memory(context_tokens=1)
+        except BadInputError as why:
+            fault = why
+            continue
+        found = fits
+        if room.speculative_pool_bytes >= ROOM_FOR_KV * chosen.memory_bytes * asked.utilisation:
+            return found
+    if found is None:
+        assert fault is not None
+        raise fault
+    return found
+
+
+def _draft(asked: Asked, target: ModelShape) -> DraftShape | None:
+    """The draft's shape: of a named draft model, else of the head that the method implies."""
+    named = asked.draft is not None and asked.method is Method.DRAFT_MODEL
+    shape = resolved_model(asked.draft) if named and asked.draft is not None else None
+    vocab = min(DEFAULT_DRAFT_VOCAB, target.vocab) if asked.draft_vocab is None else asked.draft_vocab
+    return draft_shape(asked.method, target=target, draft=shape, draft_vocab=vocab)

@@ -1,0 +1,125 @@
+"""Both arms of a scenario through the simulator, at one load, with the start and the end of a closed loop left out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.errors import BadInputError
+from paceline.forecast.step_cost import StepCost, step_cost
+from paceline.jobs.scenario import Scenario
+from paceline.run import Load, Run
+from paceline.simulate.replica import Drafting, Rejection, Replica
+from paceline.simulate.server import simulate
+from paceline.simulate.steady import steady
+from paceline.speculation.acceptance import Acceptance
+from paceline.traffic.synthetic import poisson_arrivals, repeat_to
+from paceline.workload import Workload
+
+__all__ = ["BLOCK_TOKENS", "SimulationPlan", "need_seats", "simulated_arms"]
+
+BLOCK_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationPlan:
+    """How a scenario is simulated.
+
+    Attributes:
+        requests: requests measured in each arm.
+        max_requests: requests a replica runs at once (vLLM: max_num_seqs).
+        token_budget: tokens per step (vLLM: max_num_batched_tokens).
+        spread: between-request spread of acceptance, in logits.
+        rejection: where the token after a rejection comes from.
+        seed: of all chance.
+
+    """
+
+    requests: int
+    max_requests: int
+    token_budget: int
+    spread: float
+    rejection: Rejection
+    seed: int
+
+
+def simulated_arms(
+    scenario: Scenario, workload: Workload, acceptance: Mapping[str, Acceptance], load: Load, plan: SimulationPlan, *, own_arrivals: bool
+) -> tuple[Run, Run]:
+    """Baseline and speculative run of the same requests.
+
+    A closed loop draws requests from the workload and leaves out one batch at the start and one at the end. An open loop takes the
+    workload's own arrivals, or with a rate draws requests and Poisson arrivals.
+
+    Raises:
+        BadInputError: target and draft do not fit, or the loop has more in flight than the replica runs.
+
+    """
+    if load.concurrency is not None:
+        need_seats(load.concurrency, plan)
+    edge = load.concurrency or 0
+    requests = _requests(workload, load, plan, edge=edge, own_arrivals=own_arrivals)
+    room = scenario.memory(context_tokens=1)
+    drafting = Drafting(speculation=scenario.speculation, acceptance=acceptance, spread=plan.spread, rejection=plan.rejection)
+    baseline = simulate(
+        requests,
+        replica=_replica(room.plain_kv_tokens, plan),
+        step_cost=_cost(scenario, plan, drafts=False),
+        drafting=None,
+        load=load,
+        seed=plan.seed,
+    )
+    speculative = simulate(
+        requests,
+        replica=_replica(room.speculative_kv_tokens, plan),
+        step_cost=_cost(scenario, plan, drafts=True),
+        drafting=drafting,
+        load=load,
+        seed=plan.seed,
+    )
+    if not edge:
+        return baseline, speculative
+    return steady(baseline, skip_first=edge, skip_last=edge), steady(speculative, skip_first=edge, skip_last=edge)
+
+
+def need_seats(concurrency: int, plan: SimulationPlan) -> None:
+    """Nothing, where the replica runs that many requests at once.
+
+    Raises:
+        BadInputError: it does not.
+
+    """
+    if concurrency > plan.max_requests:
+        raise BadInputError(f"concurrency {concurrency} is above the {plan.max_requests} requests the replica runs; raise --max-requests")
+
+
+def _requests(workload: Workload, load: Load, plan: SimulationPlan, *, edge: int, own_arrivals: bool) -> Workload:
+    if own_arrivals:
+        return workload
+    drawn = repeat_to(workload, requests=plan.requests + 2 * edge, seed=plan.seed)
+    if load.rate_per_s is None:
+        return drawn
+    return poisson_arrivals(drawn, rate_per_s=load.rate_per_s, rng=np.random.default_rng(plan.seed))
+
+
+def _replica(kv_tokens: int, plan: SimulationPlan) -> Replica:
+    return Replica(
+        kv_blocks=max(1, kv_tokens // BLOCK_TOKENS),
+        block_tokens=BLOCK_TOKENS,
+        max_requests=plan.max_requests,
+        token_budget=plan.token_budget,
+    )
+
+
+def _cost(scenario: Scenario, plan: SimulationPlan, *, drafts: bool) -> StepCost:
+    where = scenario.where
+    return step_cost(
+        target=scenario.target,
+        gpu=where.gpu,
+        gpus=where.gpus,
+        dtype=where.dtype,
+        speculation=scenario.speculation if drafts else None,
+        draft=scenario.draft if drafts else None,
+        max_tokens=plan.token_budget,
+        max_requests=plan.max_requests,
+    )

@@ -1,0 +1,231 @@
+"""The command line's contract: figures, JSON keys, exit codes, and a clear word on bad input."""
+
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Answer
+
+Paceline = Callable[[Sequence[str]], Answer]
+
+LLAMA = ["--target", "llama-3.3-70b", "--gpu", "h100", "--gpus", "4"]
+RATIO = {"value", "low", "high", "confidence", "n"}
+
+
+def parsed(answer: Answer) -> dict[str, Any]:
+    """The JSON a verb printed."""
+    assert answer.code == 0, answer.err
+    document: dict[str, Any] = json.loads(answer.out)
+    assert list(document)[:2] == ["schema", "provenance"]
+    return document
+
+
+def chat_log(path: Path, *, answers: int, text: str = "the cat sat on the mat and the cat sat on the mat again") -> Path:
+    """A small log with answers that repeat themselves."""
+    lines = [
+        json.dumps(
+            {"messages": [{"role": "user", "content": f"question {i}"}, {"role": "assistant", "content": f"{text} {i}"}], "segment": "chat"}
+        )
+        for i in range(answers)
+    ]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_the_lesson_gives_the_textbooks_numbers_and_leviathans_beside_them(paceline: Paceline) -> None:
+    """Whoever checks us against the textbook must find its own figures first."""
+    said = parsed(paceline(["lesson", "--alpha", "0.7", "--draft-tokens", "5", "--overhead", "0.1", "--json"]))
+    assert said["expected_tokens"] == pytest.approx(4.5)
+    assert round(said["speedup"], 2) == 4.09
+    assert {wanted: round(alpha, 2) for wanted, alpha in said["alpha_for"].items()} == {"2": 0.24, "3": 0.46}
+    assert round(said["iid"]["expected_tokens"], 2) == 2.94
+    assert set(said["iid"]) >= {"expected_tokens", "speedup", "break_even_alpha", "alpha_for"}
+    assert parsed(paceline(["lesson", "--alpha", "0.7", "--draft-tokens", "5", "--overhead", "0.15", "--json"]))[
+        "break_even_alpha"
+    ] == pytest.approx(0.03)
+
+
+def test_a_blend_pools_by_drafted_tokens(paceline: Paceline) -> None:
+    """.61 instead of .583 is the mistake that everybody's spreadsheet makes."""
+    asked = ["lesson", "--segment", "chat:.7:.7", "--segment", "code:.3:.4", "--draft-tokens", "5", "--overhead", "0.1", "--json"]
+    blend = parsed(paceline(asked))["blend"]
+    assert round(blend["alpha"], 3) == 0.583
+    assert round(blend["alpha_weighted_by_generated_tokens"], 2) == 0.61
+    assert blend["segments"]["code"]["pays"] is True
+
+
+def test_the_forecast_has_the_keys_scripts_rely_on(paceline: Paceline) -> None:
+    """A renamed key breaks somebody's dashboard silently."""
+    said = parsed(paceline(["forecast", *LLAMA, "--alpha", ".5", "--concurrency", "8,1", "--json"]))
+    assert [row["concurrency"] for row in said["rows"]] == [1, 8]
+    for row in said["rows"]:
+        assert row["bound"] in {"memory", "compute", "communication", "overhead"}
+        assert all(set(row[key]) == RATIO for key in ("step_time_ratio", "speedup", "break_even_alpha"))
+        assert row["tokens_per_step"] == pytest.approx(2.5)
+        assert 1 <= row["best_draft_tokens"] <= 8
+    assert said["lesson"]["expected_tokens"] == pytest.approx(2.5)
+    assert {each["code"] for each in said["when_not"]} >= {"short_outputs", "domain_without_its_own_head"}
+
+
+def test_the_memory_of_the_published_head_is_exact(paceline: Paceline) -> None:
+    """A head that is said to be smaller than it is makes a server die at its first long batch."""
+    said = parsed(paceline(["memory", *LLAMA, "--method", "eagle3", "--json"]))
+    assert round(said["draft_parameters"] / 1e9, 3) == 1.403
+    assert round(2 * said["draft_parameters"] / 1e9, 2) == 2.81
+    assert said["requests_lost"] == said["plain_requests"] - said["speculative_requests"] > 0
+
+
+def test_replay_measures_a_log_and_says_how_it_read_it(paceline: Paceline, tmp_path: Path) -> None:
+    """Acceptance in bytes that passes for acceptance in tokens would be believed."""
+    said = parsed(paceline(["replay", str(chat_log(tmp_path / "log.jsonl", answers=12)), "--draft-tokens", "3", "--json"]))
+    assert set(said["alpha"]) == RATIO
+    assert said["steps"] >= said["drafts"] > 0
+    assert said["segments"]["chat"]["drafts"] == said["drafts"]
+    assert any("bytes" in note for note in said["notes"])
+    assert said["provenance"]["inputs"].keys() == {"log.jsonl"}
+    assert str(tmp_path) not in json.dumps(said), "an absolute path tells about the machine and changes from one to the next"
+
+
+def test_replay_refuses_what_has_no_answers(paceline: Paceline, tmp_path: Path) -> None:
+    """A made-up acceptance for prompts would look like a measurement."""
+    log = tmp_path / "questions.jsonl"
+    log.write_text('{"question_id": 1, "category": "writing", "turns": ["Write a poem.", "Again."]}\n', encoding="utf-8")
+    answer = paceline(["replay", str(log)])
+    assert answer.code == 4
+    assert "not measured" in answer.err
+
+
+SIMULATED = ["--requests", "40", "--concurrency", "4"]
+
+
+def test_simulate_has_both_arms_with_intervals_and_the_same_bytes_twice(paceline: Paceline, tmp_path: Path) -> None:
+    """A figure that changes from run to run cannot be reviewed."""
+    log = str(chat_log(tmp_path / "log.jsonl", answers=20))
+    asked = ["simulate", "--traffic", log, *LLAMA, *SIMULATED, "--json", "--out", str(tmp_path / "runs")]
+    first, second = paceline(asked), paceline(asked)
+    assert first.out == second.out
+    said = parsed(first)
+    for arm in ("baseline", "speculative"):
+        for latency in ("ttft_s", "tpot_s", "chunk_gap_s", "token_gap_s", "e2e_s"):
+            assert set(said["arms"][arm][latency]) == {"p50", "p90", "p95", "p99", "mean"}
+            assert set(said["arms"][arm][latency]["p99"]) == RATIO
+        assert said["arms"][arm]["requests"] == 40
+    assert set(said["acceptance"]["segments"]) == {"chat"}
+    assert "profile" in said["acceptance_label"]
+    gated = paceline(["gate", str(tmp_path / "runs" / "baseline.json"), str(tmp_path / "runs" / "speculative.json"), "--json"])
+    assert gated.code in {0, 1, 4}
+    verdict = json.loads(gated.out)
+    assert {"verdict", "by_concurrency", "findings", "break_even_alpha", "lesson_verdict", "warnings"} <= set(verdict)
+    assert verdict["verdict"] == {0: "ship", 1: "keep", 4: "cannot_tell"}[gated.code]
+
+
+def test_the_real_dumps_of_a_mixture_of_experts_keep_plain_decoding_in_view(paceline: Paceline) -> None:
+    """α = .74 passes the textbook's floor, and every step takes 3.66 times as long."""
+    dumps = Path(__file__).parent / "data" / "dumps"
+    arms = [str(dumps / f"vllm-0.12.0-qwen3-30b-a3b-{arm}.prom") for arm in ("baseline", "eagle3")]
+    gated = paceline(["gate", *arms, "--json"])
+    verdict = json.loads(gated.out)
+    assert verdict["verdict"] != "ship"
+    assert round(verdict["alpha"]["value"], 2) == 0.74
+    assert verdict["break_even_alpha"]["value"] > verdict["alpha"]["value"]
+    assert verdict["lesson_verdict"]["alpha_clears_floor"] is True
+
+
+def broken(tmp_path: Path) -> dict[str, list[str]]:
+    """Bad input by what is wrong with it."""
+    files = {
+        "empty.jsonl": b"",
+        "binary.jsonl": bytes(range(256)) * 8,
+        "nan.jsonl": b'{"prompt": "a", "completion": "b", "arrived_at_s": NaN}\n',
+        "negative.jsonl": b'{"prompt": "a", "completion": "b", "arrived_at_s": -1}\n',
+        "long.jsonl": b'{"prompt": "a", "completion": "' + b"x" * 10_000_000 + b'"}\n',
+        "cut.jsonl.gz": gzip.compress(b'{"prompt": "a", "completion": "b"}\n' * 9)[:12],
+        "cut.prom": b"vllm:generation_tokens_total 5\nvllm:spec_decode_num_drafts_total{engine=",
+        "config.json": b'{"hidden_size": -1}',
+        "negative.csv": b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,-5,10\n",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    there = {name: str(tmp_path / name) for name in files}
+    lesson = ["lesson", "--draft-tokens", "5", "--overhead", "0.1"]
+    return {
+        "nearest model": ["forecast", "--target", "lama-3.3-70b"],
+        "nearest GPU": ["forecast", "--gpu", "h10"],
+        "acceptance above 1": [*lesson, "--alpha", "70"],
+        "acceptance NaN": [*lesson, "--alpha", "nan"],
+        "rising survival": ["forecast", "--survival", ".5,.6,.4"],
+        "survival of another length": ["forecast", "--survival", ".5,.4"],
+        "no drafts": ["forecast", "--draft-tokens", "0"],
+        "acceptance length above K + 1": ["forecast", "--acceptance-length", "9"],
+        "draft vocabulary above the target's": ["memory", *LLAMA, "--draft-vocab", "999999"],
+        "draft model unnamed": ["memory", *LLAMA, "--method", "draft-model"],
+        "model too large": ["memory", "--target", "llama-3.3-70b", "--gpu", "l4", "--gpus", "1"],
+        "empty log": ["replay", there["empty.jsonl"]],
+        "binary log": ["replay", there["binary.jsonl"]],
+        "NaN in a log": ["replay", there["nan.jsonl"]],
+        "negative time": ["replay", there["negative.jsonl"]],
+        "10 MB line": ["replay", there["long.jsonl"]],
+        "truncated gzip": ["replay", there["cut.jsonl.gz"]],
+        "missing log": ["replay", str(tmp_path / "nowhere.jsonl")],
+        "folder for a log": ["replay", str(tmp_path)],
+        "negative lengths in a trace": ["rollout", "--traffic", there["negative.csv"], "--out", str(tmp_path / "out")],
+        "cut dump": ["measure", there["cut.prom"]],
+        "missing dump": ["measure", "--after", str(tmp_path / "nowhere.prom")],
+        "impossible config.json": ["forecast", "--target", there["config.json"]],
+        "unknown metric": ["gate", there["cut.prom"], there["cut.prom"], "--claim", "tpot_p98.ratio <= 1"],
+        "unknown version": ["config", "--engine-version", "latest"],
+        "segment that is not there": ["simulate", "--segment-alpha", "poetry:.5"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("nearest model", "Llama-3.3-70B"),
+        ("nearest GPU", "h100"),
+        ("acceptance above 1", "not between 0 and 1"),
+        ("acceptance NaN", "finite"),
+        ("rising survival", "survival rises"),
+        ("survival of another length", "--draft-tokens is 3"),
+        ("no drafts", "from 1 on"),
+        ("acceptance length above K + 1", "K + 1 = 4"),
+        ("draft vocabulary above the target's", "128256"),
+        ("draft model unnamed", "--draft"),
+        ("model too large", "more GPUs"),
+        ("empty log", "empty"),
+        ("binary log", "binary"),
+        ("NaN in a log", "NaN"),
+        ("negative time", "arrived_at_s"),
+        ("10 MB line", "long"),
+        ("truncated gzip", "end-of-stream"),
+        ("missing log", "nowhere.jsonl"),
+        ("folder for a log", "directory"),
+        ("negative lengths in a trace", "count of tokens"),
+        ("cut dump", "cut off"),
+        ("missing dump", "nowhere.prom"),
+        ("impossible config.json", "hidden_size"),
+        ("unknown metric", "tpot_p99.ratio"),
+        ("unknown version", "0.32.0"),
+        ("segment that is not there", "poetry"),
+    ],
+)
+def test_bad_input_ends_with_code_2_one_clear_line_and_no_traceback(paceline: Paceline, tmp_path: Path, what: str, told: str) -> None:
+    """A traceback tells a user nothing, and a wrong figure from bad input tells a lie."""
+    answer = paceline(broken(tmp_path)[what])
+    assert answer.code == 2, answer.out + answer.err
+    assert told.casefold() in answer.err.casefold(), answer.err
+    assert "Traceback" not in answer.err
+    assert answer.out == ""
+
+
+def test_a_hostile_name_cannot_steer_the_terminal(paceline: Paceline, tmp_path: Path) -> None:
+    """A log of somebody else's making is shown on our user's screen."""
+    log = tmp_path / "log.jsonl"
+    log.write_text(json.dumps({"prompt": "a", "completion": "b c d b c d", "segment": "x\u001b[2Jy"}) + "\n", encoding="utf-8")
+    answer = paceline(["replay", str(log)])
+    assert "\u001b" not in answer.out + answer.err
+    assert "\u001b" not in paceline(["forecast", "--target", "\u001b[31mllama"]).err

@@ -1,0 +1,277 @@
+"""Which acceptance a job goes on with, what it rests on, and that a file gives back what was counted."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.errors import BadInputError, NoEvidenceError, UnknownNameError
+from paceline.files.runfile import write_run
+from paceline.jobs.acceptance import AskedAcceptance, KnownAcceptance, choose, from_profile, from_replay, read_acceptance, stated
+from paceline.report.evidence import measured_dict, replayed_dict
+from paceline.run import Arm, Evidence
+from paceline.speculation.acceptance import Acceptance
+from paceline.speculation.counts import AcceptanceCounts
+from paceline.speculation.method import Method
+from tests.conftest import Answer
+from tests.strategies_runs import run, summaries_only
+
+DUMPS = Path(__file__).parent / "data" / "dumps"
+NOTHING = AskedAcceptance(typed=None, file=None, segment_alphas={})
+HALF = Acceptance.from_alpha(0.5, draft_tokens=3)
+TYPED = (HALF, "stated: α = 0.5 at K = 3")
+REPLAYED = {"chat": AcceptanceCounts(steps=20, drafts=10, drafted_tokens=30, accepted_tokens=12, accepted_per_position=(6, 4, 2))}
+
+
+def chosen(
+    asked: AskedAcceptance,
+    *,
+    replayed: Mapping[str, AcceptanceCounts] | None = REPLAYED,
+    method: Method = Method.NGRAM,
+    segments: tuple[str, ...] = ("chat",),
+    target: str = "Llama-3.1-8B",
+) -> KnownAcceptance:
+    """The acceptance at K = 3."""
+    return choose(asked, replayed=replayed, method=method, segments=segments, draft_tokens=3, target=target)
+
+
+def replay_file(path: Path, groups: Mapping[str, Sequence[AcceptanceCounts]], *, schema: str = "paceline.replay/1") -> Path:
+    """What `replay --json` prints."""
+    body = replayed_dict(groups, confidence=0.95, rng=np.random.default_rng(1))
+    path.write_text(json.dumps({"schema": schema, "provenance": {}, "exchanges": 1, **body}), encoding="utf-8")
+    return path
+
+
+def test_what_was_typed_comes_before_a_file_before_a_replay_before_a_profile(tmp_path: Path) -> None:
+    """A profile that overrules one's own measurement decides about somebody else's traffic."""
+    file = replay_file(tmp_path / "other.json", {"chat": (replace(REPLAYED["chat"], steps=10),)})
+    asked = AskedAcceptance(typed=TYPED, file=file, segment_alphas={})
+    found = [
+        chosen(asked),
+        chosen(replace(asked, typed=None)),
+        chosen(NOTHING),
+        chosen(NOTHING, method=Method.EAGLE3),
+        chosen(NOTHING, replayed=None),
+    ]
+    assert [each.evidence for each in found] == [
+        Evidence.STATED,
+        Evidence.REPLAYED,
+        Evidence.REPLAYED,
+        Evidence.PROFILE,
+        Evidence.PROFILE,
+    ]
+    assert [each.label.split(":")[0].split(",")[0] for each in found] == [
+        "stated",
+        "replayed",
+        "replayed",
+        "profile eagle3",
+        "profile ngram",
+    ]
+    assert found[1].by_segment["chat"].coverage == 1.0
+    assert found[2].by_segment["chat"] == Acceptance(survival=(0.6, 0.4, 0.2), coverage=0.5)
+
+
+def test_single_segments_overrule_the_rest_and_the_label_says_which() -> None:
+    """A stated α that hides behind a profile's label would pass for measured."""
+    asked = AskedAcceptance(typed=None, file=None, segment_alphas={"co\x1bde": 0.25})
+    found = chosen(asked, method=Method.EAGLE3, segments=("chat", "co\x1bde"))
+    assert found.by_segment["co\x1bde"].alpha == pytest.approx(0.25)
+    assert found.by_segment["chat"] == from_profile(Method.EAGLE3, ("chat",), draft_tokens=3, target="").by_segment["chat"]
+    assert found.evidence is Evidence.STATED
+    assert found.label.startswith("stated: α = 0.25 for 'co\\x1bde'; others profile eagle3")
+    assert found.label.isprintable()
+
+
+def test_where_every_segment_is_stated_nothing_else_is_needed() -> None:
+    """Suffix drafting has no published profile; whoever states every segment needs none."""
+    asked = AskedAcceptance(typed=None, file=None, segment_alphas={"chat": 0.5})
+    found = chosen(asked, replayed=None, method=Method.SUFFIX)
+    assert found.label == "stated: α = 0.5 for 'chat'"
+    assert found.by_segment["chat"].alpha == pytest.approx(0.5)
+    with pytest.raises(NoEvidenceError, match="no published profile for method suffix"):
+        chosen(asked, replayed=None, method=Method.SUFFIX, segments=("chat", "code"))
+
+
+def test_a_segment_that_the_traffic_lacks_is_a_typing_error() -> None:
+    """An override that applies to nothing would be believed to have applied."""
+    with pytest.raises(UnknownNameError, match="'chats'; nearest: chat"):
+        chosen(AskedAcceptance(typed=None, file=None, segment_alphas={"chats": 0.5}))
+
+
+def test_a_replayed_segment_without_a_draft_never_drafts() -> None:
+    """No draft is not an acceptance of 0 at full price: it costs nothing either."""
+    counts = {"chat": AcceptanceCounts(steps=9, drafts=0, drafted_tokens=0, accepted_tokens=0, accepted_per_position=(0, 0, 0))}
+    found = from_replay(counts, ("chat",), draft_tokens=3)
+    assert found.by_segment["chat"] == Acceptance(survival=(0.0, 0.0, 0.0), coverage=0.0)
+    with pytest.raises(NoEvidenceError, match="'code' has no answer in the log"):
+        from_replay(counts, ("code",), draft_tokens=3)
+
+
+def test_a_segment_that_a_profile_lacks_takes_its_chat_figure_and_says_so() -> None:
+    """Legal documents are not chat, and the reader must know whose figure this is."""
+    found = from_profile(Method.EAGLE3, ("code", "le\x1bgal"), draft_tokens=3, target="Llama-3.1-8B")
+    chat = from_profile(Method.EAGLE3, ("chat",), draft_tokens=3, target="Llama-3.1-8B")
+    assert found.by_segment["le\x1bgal"] == chat.by_segment["chat"] != found.by_segment["code"]
+    assert "; 'le\\x1bgal' taken from its chat figure" in found.label
+    assert found.label.startswith("profile eagle3, not your traffic: ")
+    assert "taken from" not in chat.label
+
+
+def test_a_profile_without_a_chat_figure_lends_its_first_segment() -> None:
+    """The name of what stands in is part of the label, whatever it is."""
+    assert "'chat' taken from its math figure" in from_profile(Method.MTP, ("chat",), draft_tokens=1, target="").label
+
+
+def test_the_profile_is_the_targets_size_and_its_stretch_is_told() -> None:
+    """Twelve drafts were never measured with this head."""
+    small = from_profile(Method.EAGLE3, ("chat",), draft_tokens=3, target="Llama-3.1-8B")
+    large = from_profile(Method.EAGLE3, ("chat",), draft_tokens=3, target="Llama-3.3-70B")
+    assert large.label.startswith("profile eagle3-70b, ")
+    assert "extrapolated" not in small.label
+    stretched = from_profile(Method.EAGLE3, ("chat",), draft_tokens=50, target="Llama-3.1-8B")
+    assert "; extrapolated beyond K = " in stretched.label
+    assert stretched.by_segment["chat"].draft_tokens == 50
+
+
+def test_a_blend_weighs_segments_by_what_they_generate() -> None:
+    """Half the tokens at E = 2.5 and half at E = 4 take 1 / (.5/2.5 + .5/4) = 3.08 tokens per step."""
+    found = KnownAcceptance({"a": HALF, "b": Acceptance.from_alpha(1.0, draft_tokens=3)}, Evidence.STATED, "stated")
+    assert found.blended({"a": 0.5, "b": 0.5}).tokens_per_step == pytest.approx(1 / (0.5 / 2.5 + 0.5 / 4))
+    assert stated(HALF, "stated", ("a", "b")).blended({"a": 1.0, "b": 0.0}).tokens_per_step == pytest.approx(2.5)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> AcceptanceCounts:
+    """Counts of one request at K = 4."""
+    drafts = draw(st.integers(0, 10**9))
+    positions, most = [], drafts
+    for _ in range(4):
+        most = draw(st.integers(0, most))
+        positions.append(most)
+    return AcceptanceCounts(
+        steps=drafts + draw(st.integers(1, 10**6)),
+        drafts=drafts,
+        drafted_tokens=4 * drafts,
+        accepted_tokens=sum(positions),
+        accepted_per_position=tuple(positions),
+    )
+
+
+@settings(max_examples=40)
+@given(groups=st.dictionaries(st.sampled_from(["chat", "code", "math"]), st.lists(requests(), min_size=1, max_size=3), min_size=1))
+def test_what_replay_printed_gives_the_counts_back_exactly(
+    tmp_path_factory: pytest.TempPathFactory, groups: dict[str, list[AcceptanceCounts]]
+) -> None:
+    """A share rounded on its way through a file shifts every forecast made from it."""
+    file = replay_file(tmp_path_factory.mktemp("replay") / "replay.json", groups)
+    found = read_acceptance(file, groups, draft_tokens=4)
+    for name, each in groups.items():
+        pooled = sum(each[1:], start=each[0])
+        expected = Acceptance.from_counts(pooled, draft_tokens=4) if pooled.drafts else Acceptance(survival=(0.0,) * 4, coverage=0.0)
+        assert found.by_segment[name] == expected
+
+
+def test_a_run_file_gives_its_counts_back_and_says_what_it_rests_on(tmp_path: Path) -> None:
+    """A simulated run that comes back as measured has laundered a guess."""
+    made = run(Arm.SPECULATIVE, n=40, step_s=0.01, alphas={"chat": 0.7, "code": 0.5}, evidence=Evidence.SIMULATED)
+    write_run(made, tmp_path / "speculative.json")
+    found = read_acceptance(tmp_path / "speculative.json", ("chat", "code", "legal"), draft_tokens=3)
+    assert made.acceptance_by_segment is not None
+    for name in ("chat", "code"):
+        assert found.by_segment[name] == Acceptance.from_counts(made.acceptance_by_segment[name], draft_tokens=3)
+    assert found.by_segment["legal"] == Acceptance.from_counts(made.acceptance, draft_tokens=3)
+    assert found.evidence is Evidence.SIMULATED
+    assert found.label == "simulated, from speculative.json; 'legal' taken from its total"
+
+
+@pytest.mark.parametrize(
+    ("schema", "evidence"),
+    [
+        ("paceline.replay/1", Evidence.REPLAYED),
+        ("paceline.measure/1", Evidence.MEASURED),
+        ("paceline.simulate/1", Evidence.SIMULATED),
+        ("other/1", Evidence.STATED),
+    ],
+)
+def test_a_printed_file_rests_on_what_its_verb_did(tmp_path: Path, schema: str, evidence: Evidence) -> None:
+    """Only a server's counters are a measurement."""
+    found = read_acceptance(replay_file(tmp_path / "a.json", REPLAYED_GROUPS, schema=schema), ("chat",), draft_tokens=3)
+    assert (found.evidence, found.label) == (evidence, f"{evidence.value}, from a.json")
+
+
+REPLAYED_GROUPS = {"chat": (REPLAYED["chat"],)}
+
+
+def test_what_measure_prints_of_a_real_dump_comes_back(tmp_path: Path, paceline: Callable[[Sequence[str]], Answer]) -> None:
+    """EAGLE-3 on Llama-3.1-8B: 24,337 steps, all drafted, α = .726."""
+    file = tmp_path / "measured.json"
+    file.write_text(paceline(["measure", str(DUMPS / "vllm-0.12.0-llama-3.1-8b-eagle3.prom"), "--json"]).out, encoding="utf-8")
+    found = read_acceptance(file, ("chat", "code"), draft_tokens=3)
+    assert found.label == "measured, from measured.json"
+    assert found.by_segment["chat"] == found.by_segment["code"]
+    assert found.by_segment["chat"].alpha == pytest.approx(0.726, abs=5e-4)
+
+
+def test_a_source_without_steps_is_taken_for_drafting_in_every_step(tmp_path: Path) -> None:
+    """EAGLE drafts in every step; counters that leave the steps out still say how far its drafts get."""
+    counts = AcceptanceCounts(steps=None, drafts=10, drafted_tokens=30, accepted_tokens=12, accepted_per_position=(6, 4, 2))
+    body = measured_dict(summaries_only(Arm.SPECULATIVE, step_s=None, counts=counts), (), confidence=0.95)
+    (tmp_path / "m.json").write_text(json.dumps({"schema": "paceline.measure/1", **body}), encoding="utf-8")
+    assert read_acceptance(tmp_path / "m.json", ("all",), draft_tokens=3).by_segment["all"] == Acceptance((0.6, 0.4, 0.2), 1.0)
+
+
+def test_acceptance_that_was_not_measured_is_no_evidence(tmp_path: Path) -> None:
+    """A plain server's file must end the job with 'not measured' (exit 4), not with 'broken file'."""
+    plain = summaries_only(Arm.BASELINE, step_s=0.01, counts=None)
+    (tmp_path / "m.json").write_text(json.dumps({"schema": "paceline.measure/1", **measured_dict(plain, (), confidence=0.95)}), "utf-8")
+    write_run(plain, tmp_path / "run.json")
+    totals = AcceptanceCounts(steps=20, drafts=10, drafted_tokens=30, accepted_tokens=12, accepted_per_position=None)
+    body = measured_dict(summaries_only(Arm.SPECULATIVE, step_s=None, counts=totals), (), confidence=0.95)
+    (tmp_path / "totals.json").write_text(json.dumps({"schema": "paceline.measure/1", **body}), "utf-8")
+    for name in ("m.json", "run.json", "totals.json"):
+        with pytest.raises(NoEvidenceError, match="not measured"):
+            read_acceptance(tmp_path / name, ("all",), draft_tokens=3)
+
+
+GOOD = {"steps": 20, "drafts": 10, "drafted_tokens": 30, "accepted_tokens": 12, "survival": [0.6, 0.4, 0.2]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[1]",
+        "{}",
+        "[" * 100_000,
+        '{"acceptance": 3}',
+        '{"segments": {"chat": null}}',
+        *(json.dumps(GOOD | {name: value}) for name in ("steps", "drafts", "accepted_tokens") for value in (-1, 1.5, "10", True)),
+        *(json.dumps(GOOD | {"drafts": value}) for value in (None, 10**400)),
+        json.dumps(GOOD | {"survival": 5}),
+        json.dumps(GOOD | {"survival": [0.6, 0.4, "x"]}),
+        json.dumps(GOOD | {"survival": [float("inf"), 0.4, 0.2]}),
+        json.dumps(GOOD | {"survival": [float("nan"), 0.4, 0.2]}),
+        json.dumps(GOOD | {"survival": [0.2, 0.4, 0.6]}),
+    ],
+)
+def test_a_file_without_counts_is_refused_by_its_name(tmp_path: Path, content: str) -> None:
+    """A guess in the place of a broken count would be multiplied by everything."""
+    (tmp_path / "broken.json").write_text(content, encoding="utf-8")
+    with pytest.raises(BadInputError, match=r"broken\.json"):
+        read_acceptance(tmp_path / "broken.json", ("chat",), draft_tokens=3)
+
+
+def test_a_good_file_by_hand_is_read_and_a_missing_or_longer_one_is_not(tmp_path: Path) -> None:
+    """Survival may be plain numbers where somebody wrote the file himself."""
+    (tmp_path / "own.json").write_text(json.dumps(GOOD), encoding="utf-8")
+    assert read_acceptance(tmp_path / "own.json", ("chat",), draft_tokens=4).by_segment["chat"].survival == (0.6, 0.4, 0.2, 0.0)
+    with pytest.raises(BadInputError, match="more than the draft length 2"):
+        read_acceptance(tmp_path / "own.json", ("chat",), draft_tokens=2)
+    with pytest.raises(BadInputError, match="none\\.json"):
+        read_acceptance(tmp_path / "none.json", ("chat",), draft_tokens=2)
