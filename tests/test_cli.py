@@ -143,7 +143,7 @@ def broken(tmp_path: Path) -> dict[str, list[str]]:
         "nan.jsonl": b'{"prompt": "a", "completion": "b", "arrived_at_s": NaN}\n',
         "negative.jsonl": b'{"prompt": "a", "completion": "b", "arrived_at_s": -1}\n',
         "long.jsonl": b'{"prompt": "a", "completion": "' + b"x" * 10_000_000 + b'"}\n',
-        "cut.jsonl.gz": gzip.compress(b'{"prompt": "a", "completion": "b"}\n' * 9)[:12],
+        "cut.jsonl.gz": gzip.compress(b'{"prompt": "a", "completion": "b"}\n' * 9, mtime=0)[:12],
         "cut.prom": b"vllm:generation_tokens_total 5\nvllm:spec_decode_num_drafts_total{engine=",
         "config.json": b'{"hidden_size": -1}',
         "negative.csv": b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,-5,10\n",

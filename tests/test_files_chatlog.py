@@ -323,7 +323,7 @@ def test_whatever_a_file_holds_it_is_read_or_refused_and_every_line_is_accounted
     content = b"[" + b",".join(lines) + b"]" if as_array else b"\n".join(lines)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "log"
-        path.write_bytes(gzip.compress(content) if packed else content)
+        path.write_bytes(gzip.compress(content, mtime=0) if packed else content)
         try:
             log = read_chat_logs([path], segment=BY_KNOWN_FIELDS, progress=None)
             exchanges = list(log)

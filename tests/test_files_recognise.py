@@ -19,7 +19,7 @@ def test_a_file_is_known_by_its_content(tmp_path: Path, name: str, kind: str) ->
     """A trace named .json, or a packed log without .gz, would be refused or misread."""
     assert kind_of(DATA / name) == kind
     hidden = tmp_path / "traffic"
-    hidden.write_bytes(gzip.compress((DATA / name).read_bytes()))
+    hidden.write_bytes(gzip.compress((DATA / name).read_bytes(), mtime=0))
     assert kind_of(hidden) == kind
 
 

@@ -53,7 +53,7 @@ def test_a_limit_keeps_the_first_rows() -> None:
 def test_columns_are_found_by_name(tmp_path: Path) -> None:
     """Prompt and output swapped by a re-exported file make another load of it."""
     content = b'GeneratedTokens, TIMESTAMP ,model,ContextTokens\n7,"2023-11-16 18:17:03",m,9\n'
-    for packed in (content, gzip.compress(content)):
+    for packed in (content, gzip.compress(content, mtime=0)):
         made, _ = read_trace(trace(tmp_path, packed), segment="all", limit=None)
         assert [(each.prompt_tokens, each.output_tokens) for each in made.requests] == [(9, 7)]
 
