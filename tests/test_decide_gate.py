@@ -496,3 +496,39 @@ def test_a_policy_needs_a_felt_limit_that_is_a_time(felt_s: float) -> None:
     """A limit that no number is would make every rise pass."""
     with pytest.raises(BadInputError, match="felt"):
         replace(DEFAULT_POLICY, felt_ttft_s=felt_s)
+
+
+def given(run: Run, **arguments: str) -> Run:
+    """The run with more in its provenance."""
+    made = run.provenance
+    return replace(run, provenance=replace(made, arguments={**made.arguments, **arguments}))
+
+
+def test_what_a_simulation_was_given_is_told_with_its_label() -> None:
+    """A published acceptance behind a simulated verdict passes for one's own traffic unless every verdict says so."""
+    baseline, speculative = pair(n=60, step_s=0.012, alphas={"chat": 0.7})
+    told = given(speculative, acceptance="profile eagle3", acceptance_evidence="profile", tokens="bytes (fallback)")
+    messages = {each.code: each.message for each in gate(baseline, told, policy=DEFAULT_POLICY, rng=rng()).warnings}
+    assert messages["profile_acceptance"].endswith("profile eagle3")
+    assert "bytes" in messages["byte_tokens"]
+    simulated = replace(told, provenance=replace(told.provenance, evidence=Evidence.SIMULATED, arguments={"model_range": "1.2 to 1.5"}))
+    messages = {each.code: each.message for each in gate(baseline, simulated, policy=DEFAULT_POLICY, rng=rng()).warnings}
+    assert messages["simulated_evidence"].endswith("1.2 to 1.5")
+
+
+@pytest.mark.parametrize("key", ["model", "target", "hardware"])
+def test_arms_of_two_models_do_not_compare(key: str) -> None:
+    """An 8B with drafts is eight times faster than a 70B without, and drafting has little to do with it."""
+    baseline, speculative = pair(n=320, step_s=0.012, alphas={"chat": 0.7})
+    verdict = gate(given(baseline, **{key: "70b"}), given(speculative, **{key: "8b"}), policy=DEFAULT_POLICY, rng=rng())
+    assert "different_targets" in codes(verdict)
+    assert verdict.decision is Decision.CANNOT_TELL
+    same = gate(given(baseline, **{key: "8b"}), given(speculative, **{key: "8b"}), policy=DEFAULT_POLICY, rng=rng())
+    assert "different_targets" not in codes(same)
+
+
+def test_more_speed_up_than_tokens_per_step_is_no_comparison_at_an_unknown_load_either() -> None:
+    """Two /metrics dumps state no load, and are the evidence most easily mixed up."""
+    baseline = summaries_only(Arm.BASELINE, step_s=0.1, counts=None)
+    speculative = summaries_only(Arm.SPECULATIVE, step_s=0.01, counts=MOE_COUNTS)
+    assert "speedup_exceeds_tokens_per_step" in codes(gate(baseline, speculative, policy=DEFAULT_POLICY, rng=rng()))

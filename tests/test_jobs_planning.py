@@ -9,7 +9,7 @@ from paceline.decide.gate import DEFAULT_POLICY
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.files.runfile import write_run
 from paceline.jobs.launch import launch_commands
-from paceline.jobs.planning import DEFAULT_SPREAD, Circumstances, compared, output_shares, planned, read_pairs
+from paceline.jobs.planning import DEFAULT_SPREAD, Circumstances, compared, need_same, output_shares, planned, read_pairs
 from paceline.jobs.scenario import scenario
 from paceline.plan import Plan
 from paceline.report.page import Comparison
@@ -21,7 +21,7 @@ from tests.test_jobs_scenario import ASKED, VERSION
 SCENARIO = scenario(ASKED)
 WHERE = Circumstances(
     scenario=SCENARIO,
-    commands=launch_commands(ASKED, SCENARIO, VERSION, ngram=(2, 4)),
+    commands=launch_commands(ASKED, SCENARIO, VERSION, ngram=(2, 4), limits={}),
     version=VERSION,
     shares={"chat": 0.75, "code": 0.25},
     requests_per_s=None,
@@ -134,3 +134,12 @@ def test_what_is_no_pair_is_refused_with_what_is_missing(tmp_path: Path) -> None
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadInputError, match=r"holds no run file whose name ends in baseline.json"):
         read_pairs((tmp_path / "empty",))
+
+
+def test_a_plan_for_other_hardware_than_the_runs_is_refused() -> None:
+    """The verdict of two GPUs above the launch command of eight is nobody's verdict."""
+    made = pair(n=20, step_s=0.012, concurrency=4)[0]
+    told = replace(made, provenance=replace(made.provenance, arguments={"hardware": "2 h100, fp8"}))
+    need_same(((told, told),), {"hardware": "2 h100, fp8", "target": "any"})
+    with pytest.raises(BadInputError, match="2 h100"):
+        need_same(((told, told),), {"hardware": "8 h100, fp8"})

@@ -155,6 +155,7 @@ def test_the_runs_are_evidence_that_gate_reads(folder: Path, paceline: Paceline)
 def test_the_plan_made_from_the_folder_is_the_rollouts_own(folder: Path, paceline: Paceline, tmp_path: Path) -> None:
     """Two plans for one evidence, and nobody knows which to follow."""
     asked = ["--target", "llama-3.1-8b", "--gpu", "h100", "--gpus", "1", "--dtype", "bf16", "--requests-per-s", "2"]
+    asked += ["--max-requests", "8", "--token-budget", "512"]
     answer = paceline(["plan", str(folder), *asked, "--json", "--out", str(tmp_path / "plan")])
     assert answer.code == 0, answer.err
     said, own = json.loads(answer.out), document(folder / "plan.json")

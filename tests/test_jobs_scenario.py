@@ -114,32 +114,44 @@ def test_the_draft_is_the_methods_own() -> None:
 
 def test_both_commands_differ_in_speculation_only() -> None:
     """A second difference between the arms would be measured as speculation's doing."""
-    made = launch_commands(ASKED, scenario(ASKED), VERSION, ngram=(2, 4))
-    assert made.baseline == "vllm serve meta-llama/Llama-3.3-70B-Instruct --tensor-parallel-size 4"
+    made = launch_commands(ASKED, scenario(ASKED), VERSION, ngram=(2, 4), limits={"--max-num-seqs": 64})
+    placed = "--tensor-parallel-size 4 --gpu-memory-utilization 0.9 --max-num-seqs 64"
+    assert made.baseline == f"vllm serve meta-llama/Llama-3.3-70B-Instruct {placed}"
     assert made.speculative.startswith(f"{made.baseline} --speculative-config ")
     assert made.config["method"] == "eagle3"
     assert made.draft == made.config["model"]
     assert any(str(made.draft) in note and "licence" in note for note in made.notes)
 
 
+def test_what_the_command_cannot_say_of_the_weights_is_noted(tmp_path: Path) -> None:
+    """A verdict on int4 and a command for bf16 describe two servers, and the second does not start."""
+    int4 = replace(ASKED, dtype=Dtype.INT4)
+    made = launch_commands(int4, scenario(int4), VERSION, ngram=(2, 4), limits={})
+    assert "--quantization" not in made.baseline
+    assert any("int4" in note for note in made.notes)
+    config = config_folder(tmp_path / "my-8b") / "config.json"
+    asked = replace(ASKED, target=str(config))
+    assert any("folder where" in note for note in launch_commands(asked, scenario(asked), VERSION, ngram=(2, 4), limits={}).notes)
+
+
 def test_a_draft_that_is_not_known_is_left_to_be_filled_in_and_said(tmp_path: Path) -> None:
     """A placeholder that nobody mentions is copied into production."""
     folder = config_folder(tmp_path / "my-8b")
     asked = replace(ASKED, target=str(folder))
-    made = launch_commands(asked, scenario(asked), VERSION, ngram=(2, 4))
+    made = launch_commands(asked, scenario(asked), VERSION, ngram=(2, 4), limits={})
     assert made.draft == "DRAFT"
     assert any("DRAFT" in note for note in made.notes)
     assert str(folder) in made.baseline
     own = replace(asked, draft="/heads/mine")
-    assert launch_commands(own, scenario(own), VERSION, ngram=(2, 4)).config["model"] == "/heads/mine"
+    assert launch_commands(own, scenario(own), VERSION, ngram=(2, 4), limits={}).config["model"] == "/heads/mine"
 
 
 def test_a_draft_model_is_named_as_its_repository_and_ngram_by_its_lengths() -> None:
     """A server loads no 'llama-3.2-1b'."""
     asked = replace(ASKED, method=Method.DRAFT_MODEL, draft="llama-3.2-1b")
-    assert launch_commands(asked, scenario(asked), VERSION, ngram=(2, 4)).draft == "meta-llama/Llama-3.2-1B-Instruct"
+    assert launch_commands(asked, scenario(asked), VERSION, ngram=(2, 4), limits={}).draft == "meta-llama/Llama-3.2-1B-Instruct"
     asked = replace(ASKED, method=Method.NGRAM)
-    made = launch_commands(asked, scenario(asked), VERSION, ngram=(2, 4))
+    made = launch_commands(asked, scenario(asked), VERSION, ngram=(2, 4), limits={})
     assert made.draft is None
     assert (made.config["prompt_lookup_min"], made.config["prompt_lookup_max"]) == (2, 4)
 
@@ -148,4 +160,4 @@ def test_a_version_with_a_caution_says_so() -> None:
     """A version whose rules are extrapolated must not look like one that was read."""
     newer = vllm_version("0.99.0")
     assert newer.caution is not None
-    assert newer.caution.message in launch_commands(ASKED, scenario(ASKED), newer, ngram=(2, 4)).notes
+    assert newer.caution.message in launch_commands(ASKED, scenario(ASKED), newer, ngram=(2, 4), limits={}).notes

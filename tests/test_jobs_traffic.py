@@ -52,14 +52,14 @@ def test_lengths_are_tokens_of_prompt_and_answer_and_bytes_are_labelled(tmp_path
     assert request.output_tokens == 5
     assert request.prompt_tokens == len("<|im_start|>user\nabc<|im_end|>\n<|im_start|>assistant\n")
     assert (request.segment, found.workload.source, found.has_arrivals, found.why_not) == ("qa", "log.jsonl", False, None)
-    assert found.notes[0].startswith("tokens by bytes (fallback")
+    assert found.notes[0].startswith("tokens: bytes (fallback")
     assert found.notes[1].startswith("chat template ChatML (assumed")
 
 
 def test_the_logs_own_token_ids_are_replayed_and_named(tmp_path: Path) -> None:
     """Two requests by hand: what replay counts of each is what stands in the groups."""
     found = loaded(log(tmp_path / "log.jsonl", [with_ids(7), with_ids(8, segment="code")]))
-    assert found.notes == ("tokens are the log's own ids",)
+    assert found.notes == ("tokens: the log's own ids",)
     assert [each.prompt_tokens for each in found.workload.requests] == [6, 6]
     assert found.replayed is not None
     assert found.replayed.requests == 2
@@ -141,7 +141,7 @@ def test_answers_without_a_token_are_left_out_and_told(tmp_path: Path) -> None:
     assert [each.output_tokens for each in found.workload.requests] == [2]
     assert "1 answers without a token are left out" in found.warnings
     assert found.workload.seed is None, "nothing was drawn"
-    assert found.notes[0].startswith("tokens by tokenizer.json sha256:")
+    assert found.notes[0].startswith("tokens: tokenizer.json sha256:")
     with pytest.raises(BadInputError, match="holds no exchange that can be used"):
         loaded(log(tmp_path / "blank.jsonl", [{"prompt": "p", "completion": " "}]), reading=reading)
 

@@ -15,6 +15,7 @@ from paceline.forecast.lesson import lesson
 from paceline.forecast.speedup import Lengths, forecast
 from paceline.forecast.when_not import Pairing, when_not
 from paceline.jobs.acceptance import choose
+from paceline.jobs.labels import labelled
 from paceline.jobs.scenario import scenario
 from paceline.jobs.simulation import SimulationPlan, simulated_arms
 from paceline.jobs.traffic import load_traffic
@@ -127,7 +128,8 @@ def run_simulate(options: argparse.Namespace) -> int:
     if options.own_times and not traffic.has_arrivals:
         raise BadInputError(f"{traffic.workload.source} has no times of its own; give --concurrency or --rate")
     load = Load(concurrency=None if options.own_times or options.rate else options.concurrency, rate_per_s=options.rate)
-    arms = simulated_arms(asked, traffic.workload, known.by_segment, load, simulation_plan(options), own_arrivals=options.own_times)
+    made = simulated_arms(asked, traffic.workload, known.by_segment, load, simulation_plan(options), own_arrivals=options.own_times)
+    arms = labelled(made, asked, known, traffic, range_=None)
     if options.out is not None:
         make_folder(options.out)
         for run in arms:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.decide.break_even import same_load
+from paceline.errors import printable
 from paceline.run import Evidence, Run
 from paceline.stats.paired import same_requests
 from paceline.verdict import Caution, Estimate
@@ -23,6 +24,7 @@ def evidence_cautions(baseline: Run, speculative: Run, *, alpha: Estimate | None
     """Every caution that the two runs give rise to, in a fixed order."""
     return (
         *_rests_on(baseline, speculative),
+        *_targets(baseline, speculative),
         *_loads(baseline, speculative),
         *_requests(baseline, speculative),
         *_alphas(alpha, break_even),
@@ -30,10 +32,24 @@ def evidence_cautions(baseline: Run, speculative: Run, *, alpha: Estimate | None
 
 
 def _rests_on(baseline: Run, speculative: Run) -> Iterator[Caution]:
-    kinds = {each.provenance.evidence for each in (baseline, speculative)}
+    """What each arm's figures rest on, and what the acceptance that a simulation was given rests on, with its label."""
+    told = speculative.provenance.arguments
+    kinds = {each.provenance.evidence.value for each in (baseline, speculative)} | {told.get("acceptance_evidence", "")}
     for evidence, (code, message) in RESTS_ON.items():
-        if evidence in kinds:
-            yield Caution(code, message)
+        if evidence.value in kinds:
+            more = told.get("model_range" if evidence is Evidence.SIMULATED else "acceptance", "")
+            yield Caution(code, f"{message}: {more}" if more else message)
+    if told.get("tokens", "").startswith("bytes"):
+        yield Caution("byte_tokens", "tokens are UTF-8 bytes, not the target's: lengths and n-gram acceptance are off; give --tokenizer")
+
+
+def _targets(baseline: Run, speculative: Run) -> Iterator[Caution]:
+    for key in ("model", "target", "hardware"):
+        ours, theirs = (each.provenance.arguments.get(key) for each in (baseline, speculative))
+        if ours is not None and theirs is not None and ours != theirs:
+            yield Caution(
+                "different_targets", f"the arms differ in {key} ({printable(ours)} against {printable(theirs)}): they do not compare"
+            )
 
 
 def _loads(baseline: Run, speculative: Run) -> Iterator[Caution]:
@@ -88,11 +104,11 @@ def _alphas(alpha: Estimate | None, break_even: Estimate | None) -> Iterator[Cau
 def speedup_caution(baseline: Run, speculative: Run, *, speedup: Estimate | None, tokens_per_step: float | None) -> Caution | None:
     """The arms are not comparable if the speed-up surely exceeds the tokens per step: a speculative step is no shorter than a plain one.
 
-    Holds at equal batch, so it is asked only in a closed loop with as many requests in flight in both arms. "Surely" is the low end, or the
+    Holds at equal batch, so it is not asked in an open loop, where the faster arm runs smaller batches. "Surely" is the low end, or the
     value where that end is unknown.
     """
-    concurrency = baseline.load.concurrency
-    if speedup is None or tokens_per_step is None or concurrency is None or concurrency != speculative.load.concurrency:
+    open_loop = baseline.load.rate_per_s is not None or speculative.load.rate_per_s is not None
+    if speedup is None or tokens_per_step is None or open_loop or baseline.load.concurrency != speculative.load.concurrency:
         return None
     surely = speedup.value if speedup.low is None else speedup.low
     if surely <= tokens_per_step:

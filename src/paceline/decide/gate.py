@@ -32,7 +32,7 @@ from paceline.verdict import Caution, Claim, Estimate, Finding, Holds, Verdict, 
 __all__ = ["DEFAULT_POLICY", "FELT_TTFT_S", "Policy", "default_claims", "gate", "gate_by_concurrency", "production_verdict"]
 
 POWER = 0.8  # the usual chance that the advised number of requests settles a claim
-NOT_COMPARABLE = ("different_loads", "speedup_exceeds_tokens_per_step")
+NOT_COMPARABLE = ("different_loads", "different_targets", "speedup_exceeds_tokens_per_step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class _Question:
         found = judge(claim, estimate)
         rise_s = None if found.holds is Holds.YES else self._longest_rise_s(claim)
         if rise_s is not None and rise_s < self.policy.felt_ttft_s:
-            why = f"{found.why}; the rise is at most {rise_s:.3f} s and not felt below {self.policy.felt_ttft_s:g} s"
+            why = f"a rise of at most {rise_s:.3f} s is not felt (below {self.policy.felt_ttft_s:g} s), though {found.why}"
             return Finding(claim=claim, estimate=estimate, holds=Holds.YES, why=why)
         if found.holds is not Holds.CANNOT_TELL:
             return found

@@ -22,6 +22,17 @@ from paceline.speculation.method import Method
 __all__ = ["AskedAcceptance", "KnownAcceptance", "choose", "from_profile", "from_replay", "read_acceptance", "stated"]
 
 ANY_SEGMENT = "all"
+# What benchmarks call the kinds of traffic that profiles name; Spec-Bench and MT-bench categories among them.
+SAME_KIND = {
+    "coding": "code",
+    "programming": "code",
+    "math_reasoning": "math",
+    "mathematics": "math",
+    "reasoning": "math",
+    "summarization": "summarisation",
+    "qa": "question_answering",
+    "conversation": "chat",
+}
 STAND_IN = "chat"
 MOST_BYTES = 64 << 20
 PRINTED_BY = {"paceline.replay": Evidence.REPLAYED, "paceline.measure": Evidence.MEASURED, "paceline.simulate": Evidence.SIMULATED}
@@ -138,15 +149,20 @@ def from_profile(method: Method, segments: Iterable[str], *, draft_tokens: int, 
 
     """
     found = _profile_for(method, target)
-    missing = sorted(name for name in segments if name not in found.segments)
-    by_segment = {
-        name: found.segment(name if name in found.segments else _stand_in(found)).acceptance.at(draft_tokens) for name in segments
-    }
+    taken = {name: _profile_segment(found, name) for name in segments}
+    missing = sorted(name for name, own in taken.items() if own is None)
+    by_segment = {name: found.segment(own or _stand_in(found)).acceptance.at(draft_tokens) for name, own in taken.items()}
     borrowed = f"; {', '.join(printable(each) for each in missing)} taken from its {_stand_in(found)} figure" if missing else ""
     longest = max(each.measured_draft_tokens for each in found.segments.values())
     stretched = f"; extrapolated beyond K = {longest}" if draft_tokens > longest else ""
     label = f"profile {found.name}, not your traffic: {found.label} ({found.target}){borrowed}{stretched}"
     return KnownAcceptance(by_segment, Evidence.PROFILE, label)
+
+
+def _profile_segment(found: Profile, name: str) -> str | None:
+    """The profile's name for this kind of traffic, None where it has none."""
+    wanted = SAME_KIND.get(name.casefold(), name)
+    return wanted if wanted in found.segments else None
 
 
 def _stand_in(found: Profile) -> str:

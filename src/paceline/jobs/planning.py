@@ -19,7 +19,7 @@ from paceline.run import Run
 from paceline.servers.vllm.versions import Version
 from paceline.stats.paired import log_ratio_spread, two_arms
 
-__all__ = ["Circumstances", "compared", "output_shares", "planned", "read_pairs"]
+__all__ = ["Circumstances", "compared", "need_same", "output_shares", "planned", "read_pairs"]
 
 DEFAULT_SPREAD = 0.3
 SHORTEST_STAGE_S = 3600.0
@@ -123,3 +123,19 @@ def read_pairs(paths: tuple[Path, ...]) -> tuple[tuple[Run, Run], ...]:
     if missing:
         raise BadInputError(f"{printable(missing[0])} is missing beside its baseline in {printable(str(folder))}")
     return tuple((read_evidence(base), read_evidence(twin)) for base, twin in zip(baselines, twins, strict=True))
+
+
+def need_same(pairs: tuple[tuple[Run, Run], ...], described: Mapping[str, str]) -> None:
+    """Nothing, where the runs say nothing about target and hardware, or the same as the plan is asked for.
+
+    Raises:
+        BadInputError: a plan for other hardware than the runs'.
+
+    """
+    for run in (run for pair in pairs for run in pair):
+        for key, asked in described.items():
+            found = run.provenance.arguments.get(key, asked)
+            if found != asked:
+                raise BadInputError(
+                    f"the runs' {key} is {printable(found)}, but the plan is asked for {printable(asked)}; ask for the runs' own"
+                )

@@ -22,10 +22,11 @@ from paceline.files.whole import make_folder, write_text
 from paceline.forecast.speedup import ForecastRow, Lengths, forecast
 from paceline.forecast.when_not import Condition, Pairing, when_not
 from paceline.jobs.acceptance import AskedAcceptance, KnownAcceptance, choose
+from paceline.jobs.labels import labelled, model_range
 from paceline.jobs.launch import Commands, launch_commands
 from paceline.jobs.planning import Circumstances, compared, output_shares, planned
 from paceline.jobs.scenario import Asked, Scenario, scenario
-from paceline.jobs.simulation import SimulationPlan, need_seats, simulated_arms
+from paceline.jobs.simulation import SimulationPlan, limits_of, need_seats, simulated_arms
 from paceline.jobs.traffic import Reading, Traffic, load_traffic
 from paceline.plan import Plan
 from paceline.report.evidence import replayed_dict
@@ -139,7 +140,9 @@ def roll_out(job: Job, out: Path, *, reading: Callable[[int], None], step: Calla
     """
     found = scenario(job.asked)
     need_seats(job.concurrencies[-1], job.simulation)
-    commands = launch_commands(job.asked, found, job.version, ngram=job.ngram)
+    commands = launch_commands(
+        job.asked, found, job.version, ngram=job.ngram, limits=limits_of(job.simulation.max_requests, job.simulation.token_budget)
+    )
     step("reading traffic and replaying n-gram drafts")
     traffic = load_traffic(job.traffic, job.reading, progress=reading)
     known = _acceptance(job, found, traffic)
@@ -154,7 +157,8 @@ def roll_out(job: Job, out: Path, *, reading: Callable[[int], None], step: Calla
     comparisons = []
     for concurrency in job.concurrencies:
         step(f"simulating both arms at {concurrency} in flight")
-        comparisons.append(_compare(job, found, traffic, known, concurrency, folder))
+        range_ = model_range(next(row for row in rows if row.concurrency == concurrency))
+        comparisons.append(_compare(job, found, traffic, known, concurrency, folder, range_=range_))
     step("deciding, planning and writing the report")
     shares = output_shares(comparisons[-1].baseline)  # of the runs and not of the log, so that `plan` makes the same plan of the folder
     circumstances = Circumstances(found, commands, job.version, shares, job.requests_per_s)
@@ -201,9 +205,12 @@ def _forecast(job: Job, found: Scenario, traffic: Traffic, known: KnownAcceptanc
     return rows, when_not(row=production, lengths=lengths, target=found.target, pairing=pairing)
 
 
-def _compare(job: Job, found: Scenario, traffic: Traffic, known: KnownAcceptance, concurrency: int, folder: _Folder) -> Comparison:
+def _compare(
+    job: Job, found: Scenario, traffic: Traffic, known: KnownAcceptance, concurrency: int, folder: _Folder, *, range_: str
+) -> Comparison:
     load = Load(concurrency=concurrency, rate_per_s=None)
-    baseline, speculative = simulated_arms(found, traffic.workload, known.by_segment, load, job.simulation, own_arrivals=False)
+    arms = simulated_arms(found, traffic.workload, known.by_segment, load, job.simulation, own_arrivals=False)
+    baseline, speculative = labelled(arms, found, known, traffic, range_=range_)
     for run in (baseline, speculative):
         folder.write_run(f"runs/c{concurrency:04d}-{run.arm.value}.json", run)
     return compared(baseline, speculative, policy=job.policy, seed=job.simulation.seed)

@@ -16,7 +16,7 @@ from paceline.speculation.acceptance import Acceptance
 from paceline.traffic.synthetic import poisson_arrivals, repeat_to
 from paceline.workload import Workload
 
-__all__ = ["BLOCK_TOKENS", "SimulationPlan", "need_seats", "simulated_arms"]
+__all__ = ["BLOCK_TOKENS", "SimulationPlan", "limits_of", "need_seats", "simulated_arms"]
 
 BLOCK_TOKENS = 16
 
@@ -80,6 +80,11 @@ def simulated_arms(
     if not edge:
         return baseline, speculative
     return steady(baseline, skip_first=edge, skip_last=edge), steady(speculative, skip_first=edge, skip_last=edge)
+
+
+def limits_of(max_requests: int, token_budget: int) -> dict[str, int]:  # named as vLLM's options are
+    """The replica's limits by vLLM's option."""
+    return {"--max-num-seqs": max_requests, "--max-num-batched-tokens": token_budget}
 
 
 def need_seats(concurrency: int, plan: SimulationPlan) -> None:

@@ -70,6 +70,7 @@ class Traffic:
         has_arrivals: whether the source has times.
         replayed: n-gram acceptance, None where it was not measured.
         why_not: why it was not, None where it was.
+        tokens: what a token is here: the log's own ids, a tokenizer, bytes, or the trace's own counts.
         notes: what a reader of any figure from this traffic must know.
         warnings: what could not be used of the files, with counts.
         inputs: SHA-256 by file name.
@@ -80,6 +81,7 @@ class Traffic:
     has_arrivals: bool
     replayed: Replayed | None
     why_not: str | None
+    tokens: str
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
     inputs: Mapping[str, str]
@@ -135,6 +137,7 @@ def _trace(file: Path, progress: Callable[[int], None]) -> Traffic:
         has_arrivals=True,
         replayed=None,
         why_not=NO_TEXT,
+        tokens="the trace's own counts",
         notes=(),
         warnings=_warnings(report),
         inputs=_hashes((file,)),
@@ -226,15 +229,20 @@ class _Passing:
             has_arrivals=has_arrivals,
             replayed=Replayed(groups, self._answered) if self._answered else None,
             why_not=None if self._answered else NO_ANSWERS,
+            tokens=self._tokens,
             notes=(*notes, *self._token_notes(), *self._length_notes()),
             warnings=(*warnings, *empty),
             inputs=inputs,
         )
 
+    @property
+    def _tokens(self) -> str:
+        own = not self._from_text and self._answered + self._empty == self._seen
+        return "the log's own ids" if own else self._tokenizer.name
+
     def _token_notes(self) -> tuple[str, ...]:
-        if not self._from_text and self._answered + self._empty == self._seen:
-            return ("tokens are the log's own ids",)
-        return (f"tokens by {self._tokenizer.name}", f"chat template {CHAT_TEMPLATE}")
+        rendered = (f"chat template {CHAT_TEMPLATE}",) if self._tokens == self._tokenizer.name else ()
+        return (f"tokens: {self._tokens}", *rendered)
 
     def _length_notes(self) -> tuple[str, ...]:
         assumed = self._seen - self._answered - self._empty

@@ -15,7 +15,7 @@ from paceline.errors import NoEvidenceError, ascii_controls
 from paceline.plan import Plan
 from paceline.report.figures import decision_reason, decision_words, holds_words, interval, milliseconds, percent, plain, times
 from paceline.report.latencies import LatencyRow, latency_rows
-from paceline.report.page import RESTS_ON, Comparison, Point, break_even_chart, gather, segment_chart, speedup_chart
+from paceline.report.page import ACCEPTANCE_RESTS_ON, RESTS_ON, Comparison, Point, break_even_chart, gather, segment_chart, speedup_chart
 from paceline.run import Evidence, Run
 from paceline.verdict import Estimate, Finding
 
@@ -65,8 +65,11 @@ def report_html(
 
 def _rests_on(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
     """What the figures rest on, the weakest kind first, for it bounds what the page may be used for."""
-    kinds = {run.provenance.evidence for each in comparisons for run in (each.baseline, each.speculative)}
-    return [{"kind": each.value, "words": RESTS_ON[each]} for each in reversed(Evidence) if each in kinds]
+    runs = [run for each in comparisons for run in (each.baseline, each.speculative)]
+    arms = {run.provenance.evidence for run in runs}
+    given = {run.provenance.arguments.get("acceptance_evidence") for run in runs}
+    told = [{"kind": each.value, "words": ACCEPTANCE_RESTS_ON[each]} for each in reversed(Evidence) if each.value in given]
+    return told + [{"kind": each.value, "words": RESTS_ON[each]} for each in reversed(Evidence) if each in arms]
 
 
 def _tiles(point: Point, comparison: Comparison) -> list[dict[str, str]]:

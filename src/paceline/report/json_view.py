@@ -124,6 +124,8 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
             {key: getattr(each, key) for key in stage_keys} | {"do": list(each.do), "passes_when": list(each.passes_when)}
             for each in plan.stages
         ],
-        "guards": [{key: getattr(each, key) for key in ("metric", "at_most", "at_least", "breach_after_s")} for each in plan.guards],
+        "guards": [
+            {key: getattr(each, key) for key in ("metric", "at_most", "at_least", "breach_after_s", "felt_s")} for each in plan.guards
+        ],
         "on_breach": list(plan.on_breach),
     }

@@ -14,7 +14,7 @@ from paceline.report.svg import Bar, Series, bar_chart, line_chart
 from paceline.run import Evidence, Run
 from paceline.verdict import Decision, Estimate, Verdict
 
-__all__ = ["Comparison", "Point", "RESTS_ON", "break_even_chart", "gather", "segment_chart", "speedup_chart"]
+__all__ = ["ACCEPTANCE_RESTS_ON", "Comparison", "Point", "RESTS_ON", "break_even_chart", "gather", "segment_chart", "speedup_chart"]
 
 RESTS_ON = {
     Evidence.MEASURED: "Measured on real servers",
@@ -22,6 +22,14 @@ RESTS_ON = {
     Evidence.SIMULATED: "Simulated: no server was measured",
     Evidence.PROFILE: "From a published profile of other traffic",
     Evidence.STATED: "Stated, not measured",
+}
+
+ACCEPTANCE_RESTS_ON = {
+    Evidence.MEASURED: "Acceptance measured elsewhere, read from a file",
+    Evidence.REPLAYED: "Acceptance replayed on this log",
+    Evidence.SIMULATED: "Acceptance from a simulation",
+    Evidence.PROFILE: "Acceptance from a published profile, not this traffic",
+    Evidence.STATED: "Acceptance stated, not measured",
 }
 
 

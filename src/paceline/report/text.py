@@ -31,7 +31,7 @@ def verdict_text(verdict: Verdict) -> str:
     figures = f"acceptance {interval(verdict.alpha)}, break-even {interval(verdict.break_even_alpha)}"
     parts = [f"{decision_words(verdict.decision)}: {ascii_controls(decision_reason(verdict))}"]
     if rows:
-        parts.append(columns(("claim", "measured", "answer"), rows))
+        parts.append(columns(("claim", "value", "answer"), rows))
     parts += [f"{each.claim}: {ascii_controls(each.why)}" for each in verdict.findings if holds_beyond_bound(each)]
     parts.append(figures)
     parts += [f"warning [{each.code}]: {ascii_controls(each.message)}" for each in verdict.warnings]
@@ -59,6 +59,7 @@ def plan_markdown(plan: Plan, verdicts: tuple[Verdict, ...]) -> str:
     parts = [
         f"# {markdown_text(plan.title)}",
         markdown_text(plan.opt_in),
+        *(_rests_on(verdicts) if verdicts else ()),
         *(_verdicts(verdicts) if verdicts else ()),
         "## How it is measured",
         "\n".join(f"- **{markdown_text(name)}**: {markdown_text(text)}" for name, text in plan.measurement.items()),
@@ -70,6 +71,14 @@ def plan_markdown(plan: Plan, verdicts: tuple[Verdict, ...]) -> str:
         "\n".join(f"{i}. {markdown_text(each)}" for i, each in enumerate(plan.on_breach, 1)),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _rests_on(verdicts: tuple[Verdict, ...]) -> Iterator[str]:
+    """What a reader must know of the evidence, each warning once, in order of appearance."""
+    told = {(each.code, each.message): None for verdict in verdicts for each in verdict.warnings}
+    if told:
+        yield "## What this rests on"
+        yield "\n".join(f"- {markdown_text(message)}" for _, message in told)
 
 
 def _verdicts(verdicts: tuple[Verdict, ...]) -> Iterator[str]:
@@ -116,7 +125,8 @@ def _backtick_runs(text: str) -> Iterator[str]:
 
 def _guard(guard: Guard) -> tuple[str, str, str]:
     bound = f"above {guard.at_most:.4g}" if guard.at_most is not None else f"below {guard.at_least:.4g}"
-    return guard.metric, bound, f"{guard.breach_after_s:.0f} s"
+    felt = f", where the rise is {guard.felt_s:g} s or more" if guard.felt_s is not None else ""
+    return guard.metric, bound + felt, f"{guard.breach_after_s:.0f} s"
 
 
 def _md_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

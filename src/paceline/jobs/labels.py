@@ -1,0 +1,40 @@
+"""What a simulated run was given, written into its provenance, so that whoever reads the run reads that too."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from paceline.forecast.speedup import ForecastRow
+from paceline.jobs.acceptance import KnownAcceptance
+from paceline.jobs.scenario import Scenario
+from paceline.jobs.traffic import Traffic
+from paceline.run import Run
+
+__all__ = ["described", "labelled", "model_range"]
+
+
+def described(scenario: Scenario) -> dict[str, str]:
+    """The target and what it runs on, as provenance states them; two runs that differ in these do not compare."""
+    where = scenario.where
+    return {"target": scenario.target.name, "hardware": f"{where.gpus} {where.gpu.name}, {where.dtype.value}"}
+
+
+def model_range(row: ForecastRow) -> str:
+    """How far the model itself may be off at this concurrency, as a sentence's end."""
+    low, high = row.speedup.low, row.speedup.high
+    assert low is not None
+    assert high is not None
+    return f"their intervals hold chance only, while the cost model's own range of the speed-up here is {low:.2f} to {high:.2f}"
+
+
+def labelled(runs: tuple[Run, Run], scenario: Scenario, known: KnownAcceptance, traffic: Traffic, *, range_: str | None) -> tuple[Run, Run]:
+    """Both runs with what they were given: target, hardware, tokens, the inputs' hashes, and in the speculative arm its acceptance."""
+    both = {**described(scenario), "tokens": traffic.tokens}
+    if range_ is not None:
+        both["model_range"] = range_
+    speculative = {**both, "acceptance": known.label, "acceptance_evidence": known.evidence.value}
+    return _with(runs[0], both, traffic.inputs), _with(runs[1], speculative, traffic.inputs)
+
+
+def _with(run: Run, arguments: Mapping[str, str], inputs: Mapping[str, str]) -> Run:
+    made = run.provenance
+    return replace(run, provenance=replace(made, arguments={**made.arguments, **arguments}, inputs=dict(inputs)))
