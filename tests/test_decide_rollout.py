@@ -166,3 +166,21 @@ def test_impossible_setups_are_refused() -> None:
             replace(SETUP, **wrong)
     with pytest.raises(NoEvidenceError):
         rollout_plan(SETUP, (), policy=DEFAULT_POLICY)
+
+
+def test_a_lower_concurrency_that_ships_is_the_first_thing_to_do() -> None:
+    """Half the answer is lost where a plan says no and hides that it pays below."""
+    low = replace(verdict(Holds.YES), concurrency=8)
+    made = rollout_plan(SETUP, (low, verdict(Holds.NO, alpha=0.2, even=0.5)), policy=DEFAULT_POLICY)
+    assert names(made)[0] == "cap-concurrency"
+    assert "8 requests in flight" in made.stages[0].do[0]
+    assert "cap-concurrency" not in names(rollout_plan(SETUP, (low, verdict(Holds.YES)), policy=DEFAULT_POLICY))
+
+
+def test_the_plan_forgives_the_rise_that_the_verdict_forgives() -> None:
+    """A guard stricter than the gate rolls back what was shipped, by its own forecast."""
+    made = plan(verdict(Holds.YES))
+    guard = next(each for each in made.guards if each.metric == "ttft_p99.ratio")
+    assert guard.felt_s == DEFAULT_POLICY.felt_ttft_s
+    strict = rollout_guards(SETUP, replace(DEFAULT_POLICY, felt_ttft_s=0.0), verdict(Holds.YES))
+    assert all(each.felt_s is None for each in strict)

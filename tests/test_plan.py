@@ -13,7 +13,7 @@ from paceline.errors import BadInputError
 from paceline.plan import Guard, Plan, Stage
 
 STAGE = Stage(name="canary", purpose="find crashes", traffic_share=0.05, min_duration_s=600.0, min_requests=500, do=(), passes_when=())
-GUARD = Guard(metric="tpot_s.p99.ratio", at_most=1.05, at_least=None, breach_after_s=120.0)
+GUARD = Guard(metric="tpot_s.p99.ratio", at_most=1.05, at_least=None, breach_after_s=120.0, felt_s=None)
 PLAN = Plan(title="", opt_in="", measurement={}, stages=(STAGE,), guards=(GUARD,), on_breach=("route all traffic to the baseline",))
 
 
@@ -93,3 +93,10 @@ def test_traffic_shares_never_fall(shares: list[float]) -> None:
     else:
         with pytest.raises(BadInputError, match="lowers the traffic share"):
             replace(PLAN, stages=stages)
+
+
+@pytest.mark.parametrize("felt_s", [-0.1, nan, inf])
+def test_a_guard_needs_a_felt_difference_that_is_a_time(felt_s: float) -> None:
+    """A difference that no number is would never be felt, and the guard never breach."""
+    with pytest.raises(BadInputError, match="felt"):
+        Guard(metric="ttft_p99.ratio", at_most=1.1, at_least=None, breach_after_s=60.0, felt_s=felt_s)

@@ -53,12 +53,17 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A bound watched while traffic is exposed: breached when `metric` passes its bound for `breach_after_s` seconds on end."""
+    """A bound watched while traffic is exposed: breached when `metric` passes its bound for `breach_after_s` seconds on end.
+
+    `felt_s` goes with a ratio of latencies: a ratio above its bound is no breach while the difference in seconds stays below it; None where
+    every ratio counts as it stands.
+    """
 
     metric: str
     at_most: float | None
     at_least: float | None
     breach_after_s: float
+    felt_s: float | None
 
     def __post_init__(self) -> None:
         """Reject a guard without exactly one finite bound, or with a negative patience.
@@ -70,6 +75,8 @@ class Guard:
         bounds = [each for each in (self.at_most, self.at_least) if each is not None]
         if len(bounds) != 1 or not isfinite(bounds[0]):
             raise BadInputError(f"guard on {printable(self.metric)} needs exactly one finite bound of at_most and at_least, not {bounds!r}")
+        if self.felt_s is not None and not (isfinite(self.felt_s) and self.felt_s >= 0):
+            raise BadInputError(f"guard on {printable(self.metric)}: {self.felt_s!r} s is no difference that is felt or not")
         if not (isfinite(self.breach_after_s) and self.breach_after_s >= 0):
             raise BadInputError(f"guard on {printable(self.metric)}: {self.breach_after_s!r} s of patience is not from 0 on")
 

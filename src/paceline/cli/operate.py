@@ -10,6 +10,7 @@ from paceline.cli.options import (
     add_hardware,
     add_json,
     add_method,
+    add_replica,
     add_seed,
     add_simulation,
     add_traffic,
@@ -89,6 +90,7 @@ def _add_plan(verbs: Verbs) -> None:
     add_engine(parser)
     add_hardware(parser)
     add_method(parser)
+    add_replica(parser)
     add_policy(parser)
     add_seed(parser)
     add_json(parser)
@@ -111,6 +113,7 @@ def _add_config(verbs: Verbs) -> None:
     add_engine(parser)
     add_hardware(parser)
     add_method(parser)
+    add_replica(parser)
     add_json(parser)
 
 

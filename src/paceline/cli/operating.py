@@ -10,10 +10,12 @@ from paceline.cli.options import asked_acceptance, reading, scenario_asked
 from paceline.cli.output import answer, arguments, envelope, progress, say
 from paceline.cli.predicting import simulation_plan
 from paceline.files.whole import make_folder, write_text
+from paceline.jobs.labels import described
 from paceline.jobs.launch import launch_commands
-from paceline.jobs.planning import Circumstances, compared, output_shares, planned, read_pairs
+from paceline.jobs.planning import Circumstances, compared, need_same, output_shares, planned, read_pairs
 from paceline.jobs.rollout import Job, roll_out
 from paceline.jobs.scenario import scenario
+from paceline.jobs.simulation import limits_of
 from paceline.jobs.traffic import file_bytes
 from paceline.report.json_view import plan_dict, verdict_dict
 from paceline.report.operations import compatibility_dict, config_text, rollout_text
@@ -64,8 +66,11 @@ def run_plan(options: argparse.Namespace) -> int:
     """`plan`: verdicts from run files, and the stages that follow."""
     asked, policy, version = scenario_asked(options), policy_of(options), vllm_version(options.engine_version)
     found = scenario(asked)
-    commands = launch_commands(asked, found, version, ngram=(options.ngram_min, options.ngram_max))
+    commands = launch_commands(
+        asked, found, version, ngram=(options.ngram_min, options.ngram_max), limits=limits_of(options.max_requests, options.token_budget)
+    )
     pairs = read_pairs(tuple(options.evidence))
+    need_same(pairs, described(found))
     comparisons = tuple(compared(*pair, policy=policy, seed=options.seed) for pair in pairs)
     where = Circumstances(found, commands, version, output_shares(pairs[-1][0]), options.requests_per_s)
     plan = planned(where, comparisons, policy=policy)
@@ -84,7 +89,9 @@ def run_config(options: argparse.Namespace) -> int:
     """`config`: both arms' commands, and what the method combines with in that version."""
     asked, version = scenario_asked(options), vllm_version(options.engine_version)
     found = scenario(asked)
-    commands = launch_commands(asked, found, version, ngram=(options.ngram_min, options.ngram_max))
+    commands = launch_commands(
+        asked, found, version, ngram=(options.ngram_min, options.ngram_max), limits=limits_of(options.max_requests, options.token_budget)
+    )
     rows = combines(NAMES[asked.method], version)
     arms = {"baseline": commands.baseline, "speculative": commands.speculative}
     body = {

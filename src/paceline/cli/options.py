@@ -24,6 +24,7 @@ __all__ = [
     "add_hardware",
     "add_json",
     "add_method",
+    "add_replica",
     "add_seed",
     "add_simulation",
     "add_traffic",
@@ -259,12 +260,18 @@ def add_traffic(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--segment-rule", metavar="RULE", help="code-or-chat or single, where no field names the segment")
 
 
-def add_simulation(parser: argparse.ArgumentParser) -> None:
-    """How many requests, how they arrive, and what the replica allows."""
-    group = parser.add_argument_group("simulation")
-    group.add_argument("--requests", type=positive_int, default=1000, metavar="N", help="requests measured in each arm (default 1000)")
+def add_replica(parser: argparse.ArgumentParser) -> None:
+    """What one replica allows; both arms are started so."""
+    group = parser.add_argument_group("replica")
     group.add_argument("--max-requests", type=positive_int, default=256, metavar="N", help="requests a replica runs at once (default 256)")
     group.add_argument("--token-budget", type=positive_int, default=8192, metavar="N", help="tokens per step (default 8192)")
+
+
+def add_simulation(parser: argparse.ArgumentParser) -> None:
+    """How many requests are simulated, and how their acceptance is drawn."""
+    add_replica(parser)
+    group = parser.add_argument_group("simulation")
+    group.add_argument("--requests", type=positive_int, default=1000, metavar="N", help="requests measured in each arm (default 1000)")
     group.add_argument(
         "--spread", type=not_negative, default=0.5, metavar="SD", help="between-request spread of acceptance, in logits (default .5)"
     )

@@ -16,7 +16,7 @@ from paceline.errors import BadInputError
 from paceline.plan import Guard, Plan, Stage
 from paceline.speculation.method import Speculation
 from paceline.stats.paired import requests_needed, requests_to_bound_quantile
-from paceline.verdict import Decision, Holds, Verdict
+from paceline.verdict import Claim, Decision, Holds, Verdict
 
 __all__ = ["RolloutSetup", "requests_per_arm", "rollout_guards", "rollout_plan"]
 
@@ -100,17 +100,23 @@ def rollout_guards(setup: RolloutSetup, policy: Policy, verdict: Verdict) -> tup
     bounds = {each.metric: each.at_most for each in policy.claims if each.at_most is not None and each.segment is None}
     patience = setup.patience_s
     guards = [
-        Guard(metric="tpot_p99.ratio", at_most=bounds.get("tpot_p99.ratio", 1.05), at_least=None, breach_after_s=patience),
-        Guard(metric="ttft_p99.ratio", at_most=bounds.get("ttft_p99.ratio", 1.10), at_least=None, breach_after_s=patience),
-        Guard(metric="chunk_gap_p99_s", at_most=setup.chunk_gap_p99_s, at_least=None, breach_after_s=patience),
-        Guard(metric="error_rate", at_most=setup.error_rate, at_least=None, breach_after_s=patience / 4),
-        Guard(metric="preemptions_per_request.ratio", at_most=2.0, at_least=None, breach_after_s=patience),
+        Guard(metric="tpot_p99.ratio", at_most=bounds.get("tpot_p99.ratio", 1.05), at_least=None, breach_after_s=patience, felt_s=None),
+        Guard(
+            metric="ttft_p99.ratio",
+            at_most=bounds.get("ttft_p99.ratio", 1.10),
+            at_least=None,
+            breach_after_s=patience,
+            felt_s=policy.felt_ttft_s or None,
+        ),
+        Guard(metric="chunk_gap_p99_s", at_most=setup.chunk_gap_p99_s, at_least=None, breach_after_s=patience, felt_s=None),
+        Guard(metric="error_rate", at_most=setup.error_rate, at_least=None, breach_after_s=patience / 4, felt_s=None),
+        Guard(metric="preemptions_per_request.ratio", at_most=2.0, at_least=None, breach_after_s=patience, felt_s=None),
     ]
     even = verdict.break_even_alpha
     if even is not None and 0 < even.value < 1:
         K = setup.speculation.draft_tokens
         floor = min(1.0, even.value + policy.margin / 2 * (1 + K * even.value) / K)
-        guards.insert(2, Guard(metric="alpha", at_most=None, at_least=floor, breach_after_s=4 * patience))
+        guards.insert(2, Guard(metric="alpha", at_most=None, at_least=floor, breach_after_s=4 * patience, felt_s=None))
     return tuple(guards)
 
 
@@ -128,7 +134,13 @@ def rollout_plan(setup: RolloutSetup, verdicts: tuple[Verdict, ...], *, policy: 
         title=f"{_standing(verdict)}: {setup.what} on {setup.target} ({setup.engine})",
         opt_in=_opt_in(verdict),
         measurement=_measurement(setup, policy, needed),
-        stages=(*_changing(setup, verdict), *_before_exposure(setup, policy, needed), *_ramp(setup, needed, routed), _done(setup, routed)),
+        stages=(
+            *_capped(verdict, verdicts),
+            *_changing(setup, verdict),
+            *_before_exposure(setup, policy, needed),
+            *_ramp(setup, needed, routed),
+            _done(setup, routed),
+        ),
         guards=rollout_guards(setup, policy, verdict),
         on_breach=(
             "send all traffic to the baseline replicas at once; do not wait for the canary's requests to finish before routing new ones",
@@ -168,12 +180,27 @@ def _measurement(setup: RolloutSetup, policy: Policy, needed: int) -> dict[str, 
         ),
         "traffic": f"production's mix by generated tokens: {shares}; prompts from production logs, never random tokens",
         "concurrency": f"{points} in flight; {setup.production_concurrency} is production and decides",
-        "deciding metric": "; ".join(str(each) for each in policy.claims) + f" (whole interval at {policy.confidence:.0%})",
+        "deciding metric": "; ".join(_claim_words(each, policy) for each in policy.claims)
+        + f" (whole interval at {policy.confidence:.0%})",
         "requests": (
             f"{needed} per arm and point: enough to show a gain of {policy.margin:.0%} with {POWER:.0%} power when paired ratios spread by "
             f"{setup.spread:.2g}, and at least {tail} to bound a 99th percentile"
         ),
     }
+
+
+def _capped(verdict: Verdict, verdicts: tuple[Verdict, ...]) -> list[Stage]:
+    """Where drafting pays at a lower concurrency only, that is the first thing to know."""
+    pays = [each.concurrency for each in verdicts if each.decision is Decision.SHIP and each.concurrency is not None]
+    if verdict.decision is Decision.SHIP or not pays:
+        return []
+    most = max(pays)
+    do = (
+        f"hold speculative replicas at {most} requests in flight (vLLM: --max-num-seqs {most}), with more replicas for the same traffic",
+        f"then measure and gate at {most} in flight, which is production for them",
+    )
+    purpose = f"uses that it pays up to {most} requests in flight"
+    return [_off("cap-concurrency", purpose, do, (f"every claim holds at {most} in flight", "the extra replicas are worth it"))]
 
 
 def _changing(setup: RolloutSetup, verdict: Verdict) -> list[Stage]:
@@ -186,7 +213,9 @@ def _changing(setup: RolloutSetup, verdict: Verdict) -> list[Stage]:
     alpha, even, K = verdict.alpha, verdict.break_even_alpha, setup.speculation.draft_tokens
     stages = []
     if K > 1:
-        do = (f"restart the canary with a draft length of {max(1, K // 2)} and measure again at {setup.production_concurrency} in flight",)
+        do = (
+            f"start a replica off traffic with a draft length of {max(1, K // 2)}; measure it at {setup.production_concurrency} in flight",
+        )
         stages.append(
             _off("shorter-draft", "finds out whether fewer drafts pay: they cost less to verify", do, ("speed-up above the margin",))
         )
@@ -205,13 +234,18 @@ def _changing(setup: RolloutSetup, verdict: Verdict) -> list[Stage]:
     ]
 
 
+def _claim_words(claim: Claim, policy: Policy) -> str:
+    felt = claim.metric.startswith("ttft_") and claim.metric.endswith(".ratio") and claim.at_most is not None and policy.felt_ttft_s > 0
+    return f"{claim}, or a rise below {policy.felt_ttft_s:g} s" if felt else str(claim)
+
+
 def _off(name: str, purpose: str, do: tuple[str, ...], passes_when: tuple[str, ...], *, requests: int = 0) -> Stage:
     return Stage(name=name, purpose=purpose, traffic_share=0.0, min_duration_s=0.0, min_requests=requests, do=do, passes_when=passes_when)
 
 
 def _before_exposure(setup: RolloutSetup, policy: Policy, needed: int) -> list[Stage]:
     points = ",".join(str(each) for each in setup.concurrency_points)
-    claims = tuple(str(each) for each in policy.claims)
+    claims = tuple(_claim_words(each, policy) for each in policy.claims)
     bench = f"send {needed} requests of the log to each arm at each concurrency ({points}), keeping each one's latencies"
     scrape = "scrape /metrics of the arm before and after each point, with nothing else on the server"
     steady = ("no errors", "output tokens and lengths are those of production")

@@ -1,10 +1,12 @@
 """The launch commands of both arms, for the names a user typed: identical but for speculation."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from paceline.data.tables import table
 from paceline.forecast.shapes import model
+from paceline.hardware import Dtype
 from paceline.jobs.scenario import Asked, Scenario, on_disk
 from paceline.servers.vllm.config import NgramLengths, launch_command, rendered, speculative_config
 from paceline.servers.vllm.versions import Version
@@ -36,8 +38,8 @@ class Commands:
     notes: tuple[str, ...]
 
 
-def launch_commands(asked: Asked, found: Scenario, version: Version, *, ngram: tuple[int, int]) -> Commands:
-    """The commands for this version of vLLM.
+def launch_commands(asked: Asked, found: Scenario, version: Version, *, ngram: tuple[int, int], limits: Mapping[str, int]) -> Commands:
+    """The commands for this version of vLLM. `limits` are options with a number that both arms get, such as --max-num-seqs.
 
     Raises:
         BadInputError: the version cannot do this method.
@@ -53,10 +55,25 @@ def launch_commands(asked: Asked, found: Scenario, version: Version, *, ngram: t
         ngram=NgramLengths(shortest=ngram[0], longest=ngram[1]) if asked.method is Method.NGRAM else None,
         version=version,
     )
-    arms = [launch_command(target, speculation=each, gpus=found.where.gpus, version=version, extra=()) for each in (None, config)]
-    if version.caution is not None:
-        notes = (*notes, version.caution.message)
+    extra = _extra(asked, limits)
+    arms = [launch_command(target, speculation=each, gpus=found.where.gpus, version=version, extra=extra) for each in (None, config)]
+    notes = (*notes, *_about_target(asked), *((version.caution.message,) if version.caution is not None else ()))
     return Commands(baseline=rendered(arms[0]), speculative=rendered(arms[1]), config=config, draft=draft, notes=notes)
+
+
+def _extra(asked: Asked, limits: Mapping[str, int]) -> tuple[str, ...]:
+    """What both arms are started with, so that they run what was analysed."""
+    quantized = ("--quantization", "fp8") if asked.dtype is Dtype.FP8 else ()
+    room = ("--gpu-memory-utilization", f"{asked.utilisation:g}")
+    return (*quantized, *room, *(part for name, value in limits.items() for part in (name, str(value))))
+
+
+def _about_target(asked: Asked) -> tuple[str, ...]:
+    """What the command cannot say of the target's weights."""
+    path = on_disk(asked.target)
+    unnamed = (f"put the model's name or folder where {asked.target} stands",) if path is not None and path.is_file() else ()
+    int4 = ("int4 needs a checkpoint that is quantized so (AWQ, GPTQ); put its name where the target's stands",)
+    return (*unnamed, *(int4 if asked.dtype is Dtype.INT4 else ()))
 
 
 def _checkpoint(target: str) -> dict[str, Any]:
