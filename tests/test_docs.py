@@ -11,6 +11,7 @@ import pytest
 
 from paceline.cli.main import build_parser
 from paceline.decide.claims import METRICS
+from paceline.files.runfile import read_run
 from paceline.report.svg import Series, line_chart
 from paceline.verdict import Estimate
 from tests.conftest import Answer
@@ -141,3 +142,13 @@ def test_the_skill_is_in_the_open_format() -> None:
     assert fields["name"] == SKILL.parent.name
     assert 50 < len(fields["description"]) <= 1024
     assert len(text.splitlines()) < 500
+
+
+def test_the_run_file_of_the_reference_is_one(tmp_path: Path) -> None:
+    """Somebody writes a converter from that page alone."""
+    (example,) = blocks((DOCS / "reference" / "run-file.md").read_text(encoding="utf-8"), "json")
+    file = tmp_path / "run.json"
+    file.write_text(example, encoding="utf-8")
+    run = read_run(file)
+    assert run.acceptance.alpha == 0.5
+    assert [each.timing.output_tokens for each in run.finished] == [11]
