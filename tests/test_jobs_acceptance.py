@@ -134,8 +134,22 @@ def test_the_profile_is_the_targets_size_and_its_stretch_is_told() -> None:
     assert large.label.startswith("profile eagle3-70b, ")
     assert "extrapolated" not in small.label
     stretched = from_profile(Method.EAGLE3, ("chat",), draft_tokens=50, target="Llama-3.1-8B")
-    assert "; extrapolated beyond K = " in stretched.label
+    assert "; 'chat' extrapolated beyond K = 7 (3.86 to " in stretched.label
     assert stretched.by_segment["chat"].draft_tokens == 50
+    assert small.ranges == {}
+    assert small.ranged("chat").low == small.by_segment["chat"]
+    tokens = stretched.ranged("chat").tokens_per_step
+    assert tokens.low == pytest.approx(3.856)
+    assert tokens.value == stretched.by_segment["chat"].tokens_per_step
+    assert tokens.high is not None
+    assert tokens.high > tokens.value
+
+
+def test_a_segment_measured_at_fewer_lengths_than_others_is_labelled() -> None:
+    """Summarisation was measured at K = 3 only; the longest length of another segment says nothing about it."""
+    found = from_profile(Method.EAGLE3, ("chat", "summarisation"), draft_tokens=5, target="Llama-3.1-8B")
+    assert "'summarisation' extrapolated beyond K = 3" in found.label
+    assert set(found.ranges) == {"summarisation"}
 
 
 def test_a_blend_weighs_segments_by_what_they_generate() -> None:

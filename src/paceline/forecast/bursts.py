@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from paceline.errors import BadInputError, NoEvidenceError
 
-__all__ = ["LEAST_STEPS", "Bursts", "fit_bursts", "lag_one", "tpot_variance"]
+__all__ = ["Bursts", "fit_bursts", "lag_one", "tpot_variance"]
 
 LEAST_STEPS = 8  # of a request, below which its own mean hides the correlation
 

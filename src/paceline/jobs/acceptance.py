@@ -6,12 +6,13 @@ published profile of the method. Whatever it is, its label travels with every fi
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import BadInputError, NoEvidenceError, UnknownNameError, is_count, printable
 from paceline.files.runfile import read_run
+from paceline.forecast.acceptance_model import RangedAcceptance, exactly, extrapolated
 from paceline.forecast.profiles import Profile, known_profiles, profile
 from paceline.run import Evidence
 from paceline.speculation.acceptance import Acceptance
@@ -29,11 +30,19 @@ PRINTED_BY = {"paceline.replay": Evidence.REPLAYED, "paceline.measure": Evidence
 
 @dataclass(frozen=True, slots=True)
 class KnownAcceptance:
-    """Acceptance by segment at the draft length in question, what it rests on, and a label for people."""
+    """Acceptance by segment at the draft length in question, what it rests on, and a label for people.
+
+    `ranges` holds the segments whose acceptance was modelled beyond what was measured, with the range of the model.
+    """
 
     by_segment: Mapping[str, Acceptance]
     evidence: Evidence
     label: str
+    ranges: Mapping[str, RangedAcceptance] = field(default_factory=dict)
+
+    def ranged(self, segment: str) -> RangedAcceptance:
+        """A segment's acceptance with its range, which is the figure alone where nothing was modelled; the label stays with this record."""
+        return self.ranges.get(segment, exactly(self.by_segment[segment]))
 
     def blended(self, shares: Mapping[str, float]) -> Acceptance:
         """The acceptance of the whole mix, from each segment's share of generated tokens.
@@ -82,7 +91,7 @@ def choose(
     found = _without_overrides(asked, replayed, method, rest, draft_tokens=draft_tokens, target=target)
     if not own:
         return found
-    return KnownAcceptance({**found.by_segment, **own}, Evidence.STATED, f"stated: {told}; others {found.label}")
+    return KnownAcceptance({**found.by_segment, **own}, Evidence.STATED, f"stated: {told}; others {found.label}", found.ranges)
 
 
 def _without_overrides(
@@ -139,14 +148,18 @@ def from_profile(method: Method, segments: Iterable[str], *, draft_tokens: int, 
     """
     found = _profile_for(method, target)
     missing = sorted(name for name in segments if name not in found.segments)
-    by_segment = {
-        name: found.segment(name if name in found.segments else _stand_in(found)).acceptance.at(draft_tokens) for name in segments
-    }
+    taken = {name: found.segment(name if name in found.segments else _stand_in(found)) for name in segments}
+    ranged = {name: extrapolated(each.acceptance, draft_tokens=draft_tokens, method=method) for name, each in taken.items()}
     borrowed = f"; {', '.join(printable(each) for each in missing)} taken from its {_stand_in(found)} figure" if missing else ""
-    longest = max(each.measured_draft_tokens for each in found.segments.values())
-    stretched = f"; extrapolated beyond K = {longest}" if draft_tokens > longest else ""
+    stretched = "".join(f"; {printable(name)} {each.label}{_span(each)}" for name, each in ranged.items() if each.label)
     label = f"profile {found.name}, not your traffic: {found.label} ({found.target}){borrowed}{stretched}"
-    return KnownAcceptance(by_segment, Evidence.PROFILE, label)
+    modelled = {name: replace(each, label="") for name, each in ranged.items() if each.label}
+    return KnownAcceptance({name: each.value for name, each in ranged.items()}, Evidence.PROFILE, label, modelled)
+
+
+def _span(ranged: RangedAcceptance) -> str:
+    tokens = ranged.tokens_per_step
+    return f" ({tokens.low:.2f} to {tokens.high:.2f} tokens per step)"
 
 
 def _stand_in(found: Profile) -> str:
