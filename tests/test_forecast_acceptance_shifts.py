@@ -46,6 +46,7 @@ def test_temperature_one_keeps_the_published_share() -> None:
     found = at_temperature(head(2.0), temperature=1.0)
     assert found.value.acceptance_length == pytest.approx(1.8585)
     assert (found.low.acceptance_length, found.high.acceptance_length) == pytest.approx((1.632, 1.965))
+    assert at_temperature(head(2.0), temperature=2.0).value.acceptance_length == pytest.approx(1 + 0.8585**2)
     assert found.label == "temperature 1 instead of 0: 86% of drafted tokens kept (63% to 96% published)"
 
 
