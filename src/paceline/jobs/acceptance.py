@@ -106,7 +106,7 @@ def _without_overrides(
     if asked.typed is not None:
         return stated(*asked.typed, segments)
     if asked.file is not None:
-        return read_acceptance(asked.file, segments, draft_tokens=draft_tokens)
+        return read_acceptance(asked.file, segments, draft_tokens=draft_tokens, method=method)
     if replayed is not None and method is Method.NGRAM:
         return from_replay(replayed, segments, draft_tokens=draft_tokens)
     return from_profile(method, segments, draft_tokens=draft_tokens, target=target)
@@ -151,10 +151,18 @@ def from_profile(method: Method, segments: Iterable[str], *, draft_tokens: int, 
     taken = {name: found.segment(name if name in found.segments else _stand_in(found)) for name in segments}
     ranged = {name: extrapolated(each.acceptance, draft_tokens=draft_tokens, method=method) for name, each in taken.items()}
     borrowed = f"; {', '.join(printable(each) for each in missing)} taken from its {_stand_in(found)} figure" if missing else ""
-    stretched = "".join(f"; {printable(name)} {each.label}{_span(each)}" for name, each in ranged.items() if each.label)
-    label = f"profile {found.name}, not your traffic: {found.label} ({found.target}){borrowed}{stretched}"
+    label = f"profile {found.name}, not your traffic: {found.label} ({found.target}){borrowed}{_stretched(ranged)}"
+    return _known(ranged, Evidence.PROFILE, label)
+
+
+def _known(ranged: Mapping[str, RangedAcceptance], evidence: Evidence, label: str) -> KnownAcceptance:
     modelled = {name: replace(each, label="") for name, each in ranged.items() if each.label}
-    return KnownAcceptance({name: each.value for name, each in ranged.items()}, Evidence.PROFILE, label, modelled)
+    return KnownAcceptance({name: each.value for name, each in ranged.items()}, evidence, label, modelled)
+
+
+def _stretched(ranged: Mapping[str, RangedAcceptance]) -> str:
+    """The part of a label that names what was extrapolated."""
+    return "".join(f"; {printable(name)} {each.label}{_span(each)}" for name, each in ranged.items() if each.label)
 
 
 def _span(ranged: RangedAcceptance) -> str:
@@ -178,10 +186,11 @@ def _profile_for(method: Method, target: str) -> Profile:
     return profile(method.value)
 
 
-def read_acceptance(path: Path, segments: Iterable[str], *, draft_tokens: int) -> KnownAcceptance:
+def read_acceptance(path: Path, segments: Iterable[str], *, draft_tokens: int, method: Method) -> KnownAcceptance:
     """Acceptance from a file that `replay` or `measure` printed with --json, or from a run file; its segments by name, else its total.
 
-    The label tells which segments took the total. The evidence is what the file says of itself; a file that does not say was stated.
+    The label tells which segments took the total, and which were measured with shorter drafts and extrapolated. The evidence is what the
+    file says of itself; a file that does not say was stated.
 
     Raises:
         BadInputError: the file holds no acceptance counts.
@@ -190,13 +199,22 @@ def read_acceptance(path: Path, segments: Iterable[str], *, draft_tokens: int) -
     """
     counts, evidence = _counts_in(path)
     total = sum(list(counts.values())[1:], start=next(iter(counts.values())))
-    by_segment = {}
+    ranged = {}
     for name in segments:
         known = counts.get(name, total)
-        by_segment[name] = _acceptance(known if known.steps is not None else _every_step_drafted(known), draft_tokens)
-    borrowed = [printable(name) for name in by_segment if name not in counts]
+        drafted = known if known.steps is not None else _every_step_drafted(known)
+        ranged[name] = _at_length(drafted, draft_tokens=draft_tokens, method=method)
+    borrowed = [printable(name) for name in ranged if name not in counts]
     told = f"; {', '.join(borrowed)} taken from its total" if borrowed and set(counts) != {ANY_SEGMENT} else ""
-    return KnownAcceptance(by_segment, evidence, f"{evidence.value}, from {path.name}{told}")
+    return _known(ranged, evidence, f"{evidence.value}, from {path.name}{told}{_stretched(ranged)}")
+
+
+def _at_length(counts: AcceptanceCounts, *, draft_tokens: int, method: Method) -> RangedAcceptance:
+    """Counts at K, extrapolated where the drafts were shorter. Positions that were drafted and never reached have survival 0."""
+    positions = len(counts.survival) if counts.drafts else 0
+    if not 0 < positions < draft_tokens or counts.drafted_tokens > positions * counts.drafts:
+        return exactly(_acceptance(counts, draft_tokens))
+    return extrapolated(_acceptance(counts, positions), draft_tokens=draft_tokens, method=method)
 
 
 def _every_step_drafted(counts: AcceptanceCounts) -> AcceptanceCounts:
