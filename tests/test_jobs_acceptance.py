@@ -134,8 +134,22 @@ def test_the_profile_is_the_targets_size_and_its_stretch_is_told() -> None:
     assert large.label.startswith("profile eagle3-70b, ")
     assert "extrapolated" not in small.label
     stretched = from_profile(Method.EAGLE3, ("chat",), draft_tokens=50, target="Llama-3.1-8B")
-    assert "; extrapolated beyond K = " in stretched.label
+    assert "; 'chat' extrapolated beyond K = 7 (3.86 to " in stretched.label
     assert stretched.by_segment["chat"].draft_tokens == 50
+    assert small.ranges == {}
+    assert small.ranged("chat").low == small.by_segment["chat"]
+    tokens = stretched.ranged("chat").tokens_per_step
+    assert tokens.low == pytest.approx(3.856)
+    assert tokens.value == stretched.by_segment["chat"].tokens_per_step
+    assert tokens.high is not None
+    assert tokens.high > tokens.value
+
+
+def test_a_segment_measured_at_fewer_lengths_than_others_is_labelled() -> None:
+    """Summarisation was measured at K = 3 only; the longest length of another segment says nothing about it."""
+    found = from_profile(Method.EAGLE3, ("chat", "summarisation"), draft_tokens=5, target="Llama-3.1-8B")
+    assert "'summarisation' extrapolated beyond K = 3" in found.label
+    assert set(found.ranges) == {"summarisation"}
 
 
 def test_a_blend_weighs_segments_by_what_they_generate() -> None:
@@ -169,7 +183,7 @@ def test_what_replay_printed_gives_the_counts_back_exactly(
 ) -> None:
     """A share rounded on its way through a file shifts every forecast made from it."""
     file = replay_file(tmp_path_factory.mktemp("replay") / "replay.json", groups)
-    found = read_acceptance(file, groups, draft_tokens=4)
+    found = read_acceptance(file, groups, draft_tokens=4, method=Method.EAGLE3)
     for name, each in groups.items():
         pooled = sum(each[1:], start=each[0])
         expected = Acceptance.from_counts(pooled, draft_tokens=4) if pooled.drafts else Acceptance(survival=(0.0,) * 4, coverage=0.0)
@@ -180,7 +194,7 @@ def test_a_run_file_gives_its_counts_back_and_says_what_it_rests_on(tmp_path: Pa
     """A simulated run that comes back as measured has laundered a guess."""
     made = run(Arm.SPECULATIVE, n=40, step_s=0.01, alphas={"chat": 0.7, "code": 0.5}, evidence=Evidence.SIMULATED)
     write_run(made, tmp_path / "speculative.json")
-    found = read_acceptance(tmp_path / "speculative.json", ("chat", "code", "legal"), draft_tokens=3)
+    found = read_acceptance(tmp_path / "speculative.json", ("chat", "code", "legal"), draft_tokens=3, method=Method.EAGLE3)
     assert made.acceptance_by_segment is not None
     for name in ("chat", "code"):
         assert found.by_segment[name] == Acceptance.from_counts(made.acceptance_by_segment[name], draft_tokens=3)
@@ -200,7 +214,9 @@ def test_a_run_file_gives_its_counts_back_and_says_what_it_rests_on(tmp_path: Pa
 )
 def test_a_printed_file_rests_on_what_its_verb_did(tmp_path: Path, schema: str, evidence: Evidence) -> None:
     """Only a server's counters are a measurement."""
-    found = read_acceptance(replay_file(tmp_path / "a.json", REPLAYED_GROUPS, schema=schema), ("chat",), draft_tokens=3)
+    found = read_acceptance(
+        replay_file(tmp_path / "a.json", REPLAYED_GROUPS, schema=schema), ("chat",), draft_tokens=3, method=Method.EAGLE3
+    )
     assert (found.evidence, found.label) == (evidence, f"{evidence.value}, from a.json")
 
 
@@ -211,7 +227,7 @@ def test_what_measure_prints_of_a_real_dump_comes_back(tmp_path: Path, paceline:
     """EAGLE-3 on Llama-3.1-8B: 24,337 steps, all drafted, α = .726."""
     file = tmp_path / "measured.json"
     file.write_text(paceline(["measure", str(DUMPS / "vllm-0.12.0-llama-3.1-8b-eagle3.prom"), "--json"]).out, encoding="utf-8")
-    found = read_acceptance(file, ("chat", "code"), draft_tokens=3)
+    found = read_acceptance(file, ("chat", "code"), draft_tokens=3, method=Method.EAGLE3)
     assert found.label == "measured, from measured.json"
     assert found.by_segment["chat"] == found.by_segment["code"]
     assert found.by_segment["chat"].alpha == pytest.approx(0.726, abs=5e-4)
@@ -222,7 +238,9 @@ def test_a_source_without_steps_is_taken_for_drafting_in_every_step(tmp_path: Pa
     counts = AcceptanceCounts(steps=None, drafts=10, drafted_tokens=30, accepted_tokens=12, accepted_per_position=(6, 4, 2))
     body = measured_dict(summaries_only(Arm.SPECULATIVE, step_s=None, counts=counts), (), confidence=0.95)
     (tmp_path / "m.json").write_text(json.dumps({"schema": "paceline.measure/1", **body}), encoding="utf-8")
-    assert read_acceptance(tmp_path / "m.json", ("all",), draft_tokens=3).by_segment["all"] == Acceptance((0.6, 0.4, 0.2), 1.0)
+    assert read_acceptance(tmp_path / "m.json", ("all",), draft_tokens=3, method=Method.EAGLE3).by_segment["all"] == Acceptance(
+        (0.6, 0.4, 0.2), 1.0
+    )
 
 
 def test_acceptance_that_was_not_measured_is_no_evidence(tmp_path: Path) -> None:
@@ -235,7 +253,7 @@ def test_acceptance_that_was_not_measured_is_no_evidence(tmp_path: Path) -> None
     (tmp_path / "totals.json").write_text(json.dumps({"schema": "paceline.measure/1", **body}), "utf-8")
     for name in ("m.json", "run.json", "totals.json"):
         with pytest.raises(NoEvidenceError, match="not measured"):
-            read_acceptance(tmp_path / name, ("all",), draft_tokens=3)
+            read_acceptance(tmp_path / name, ("all",), draft_tokens=3, method=Method.EAGLE3)
 
 
 GOOD = {"steps": 20, "drafts": 10, "drafted_tokens": 30, "accepted_tokens": 12, "survival": [0.6, 0.4, 0.2]}
@@ -264,14 +282,35 @@ def test_a_file_without_counts_is_refused_by_its_name(tmp_path: Path, content: s
     """A guess in the place of a broken count would be multiplied by everything."""
     (tmp_path / "broken.json").write_text(content, encoding="utf-8")
     with pytest.raises(BadInputError, match=r"broken\.json"):
-        read_acceptance(tmp_path / "broken.json", ("chat",), draft_tokens=3)
+        read_acceptance(tmp_path / "broken.json", ("chat",), draft_tokens=3, method=Method.EAGLE3)
 
 
 def test_a_good_file_by_hand_is_read_and_a_missing_or_longer_one_is_not(tmp_path: Path) -> None:
     """Survival may be plain numbers where somebody wrote the file himself."""
     (tmp_path / "own.json").write_text(json.dumps(GOOD), encoding="utf-8")
-    assert read_acceptance(tmp_path / "own.json", ("chat",), draft_tokens=4).by_segment["chat"].survival == (0.6, 0.4, 0.2, 0.0)
+    assert read_acceptance(tmp_path / "own.json", ("chat",), draft_tokens=3, method=Method.EAGLE3).by_segment["chat"].survival == (
+        0.6,
+        0.4,
+        0.2,
+    )
     with pytest.raises(BadInputError, match="more than the draft length 2"):
-        read_acceptance(tmp_path / "own.json", ("chat",), draft_tokens=2)
+        read_acceptance(tmp_path / "own.json", ("chat",), draft_tokens=2, method=Method.EAGLE3)
     with pytest.raises(BadInputError, match="none\\.json"):
-        read_acceptance(tmp_path / "none.json", ("chat",), draft_tokens=2)
+        read_acceptance(tmp_path / "none.json", ("chat",), draft_tokens=2, method=Method.EAGLE3)
+
+
+def test_counts_of_shorter_drafts_are_extrapolated_and_unreached_positions_are_not(tmp_path: Path) -> None:
+    """Measured at K = 3, asked for K = 5: a fourth draft was never tried. Drafts of 5 of which three positions were reached were."""
+    (tmp_path / "three.json").write_text(json.dumps(GOOD), encoding="utf-8")
+    found = read_acceptance(tmp_path / "three.json", ("chat",), draft_tokens=5, method=Method.EAGLE3)
+    assert found.by_segment["chat"].survival[:3] == (0.6, 0.4, 0.2)
+    assert 0 < found.by_segment["chat"].survival[3] < 0.2
+    assert "; 'chat' extrapolated beyond K = 3 (" in found.label
+    assert found.ranged("chat").low.survival[3] == 0
+    (tmp_path / "five.json").write_text(json.dumps(GOOD | {"drafted_tokens": 50}), encoding="utf-8")
+    reached = read_acceptance(tmp_path / "five.json", ("chat",), draft_tokens=5, method=Method.EAGLE3)
+    assert reached.by_segment["chat"].survival == (0.6, 0.4, 0.2, 0.0, 0.0)
+    assert reached.ranges == {}
+    nothing = GOOD | {"drafts": 0, "drafted_tokens": 0, "accepted_tokens": 0, "survival": []}
+    (tmp_path / "nothing.json").write_text(json.dumps(nothing), encoding="utf-8")
+    assert read_acceptance(tmp_path / "nothing.json", ("chat",), draft_tokens=2, method=Method.NGRAM).by_segment["chat"].coverage == 0

@@ -12,6 +12,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import BadInputError, printable
+from paceline.forecast.trees import RankAcceptance, tree_acceptance
 from paceline.hardware import Dtype
 from paceline.simulate.replica import Rejection
 from paceline.speculation.acceptance import Acceptance
@@ -211,12 +212,15 @@ def add_ngram(group: Any) -> None:
 
 def add_acceptance(parser: argparse.ArgumentParser) -> None:
     """Acceptance, always typed."""
-    whole = parser.add_argument_group("acceptance (at most one of the first five; without any, a labelled profile of the method)")
+    whole = parser.add_argument_group("acceptance (at most one of the first six; without any, a labelled profile of the method)")
     group = whole.add_mutually_exclusive_group()
     group.add_argument("--alpha", type=fraction, help="accepted / drafted tokens at the given draft length")
     group.add_argument("--conditional", type=fraction, metavar="B", help="acceptance given that all before were accepted")
     group.add_argument("--survival", type=probabilities, metavar="S1,S2,…", help="share of drafts accepted up to each position")
     group.add_argument("--acceptance-length", type=positive, metavar="T", help="tokens per drafted step, bonus included")
+    group.add_argument(
+        "--rank-acceptance", type=probabilities, metavar="P1,P2,…", help="chance that a node's best, second best, … child is accepted"
+    )
     group.add_argument("--acceptance-from", type=Path, metavar="FILE", help="JSON that replay or measure printed, or a run file")
     whole.add_argument(
         "--segment-alpha", type=segment_alpha, action="append", default=[], metavar="NAME:ALPHA", help="accepted / drafted of one segment"
@@ -227,10 +231,17 @@ def stated_acceptance(options: argparse.Namespace) -> tuple[Acceptance, str] | N
     """What was typed, as acceptance at the draft length, with its label; None where nothing was.
 
     Raises:
-        BadInputError: a survival vector shorter than the draft length, or an impossible value.
+        BadInputError: a survival vector shorter than the draft length, α of a tree, or an impossible value.
 
     """
-    k = options.draft_tokens
+    k = options.draft_tokens if options.tree is None else options.tree.depth
+    if options.rank_acceptance is not None:
+        return by_rank(options.rank_acceptance, options.tree, draft_tokens=k)
+    if options.alpha is not None and options.tree is not None:
+        raise BadInputError(
+            f"--alpha {options.alpha:g} with --tree: accepted over drafted nodes says nothing across shapes; state --rank-acceptance or "
+            "--acceptance-length"
+        )
     if options.alpha is not None:
         return Acceptance.from_alpha(options.alpha, draft_tokens=k), f"stated: α = {options.alpha:g} at K = {k}"
     if options.conditional is not None:
@@ -240,9 +251,19 @@ def stated_acceptance(options: argparse.Namespace) -> tuple[Acceptance, str] | N
         return stated, f"stated: acceptance length {options.acceptance_length:g} at K = {k}"
     if options.survival is not None:
         if len(options.survival) != k:
-            raise BadInputError(f"--survival has {len(options.survival)} positions but --draft-tokens is {k}; give one per drafted token")
+            width = "--draft-tokens" if options.tree is None else "the depth of --tree"
+            raise BadInputError(f"--survival has {len(options.survival)} positions but {width} is {k}; give one per drafted token")
         return Acceptance(survival=options.survival, coverage=1.0), f"stated: survival {', '.join(f'{s:g}' for s in options.survival)}"
     return None
+
+
+def by_rank(ranks: tuple[float, ...], shape: Tree | None, *, draft_tokens: int) -> tuple[Acceptance, str]:
+    """Acceptance by rank, on every level alike, as that of the tree, or of the chain of first ranks where there is no tree."""
+    stated = RankAcceptance.alike(ranks, depth=draft_tokens)
+    return (
+        stated.chain if shape is None else tree_acceptance(stated, shape),
+        f"stated: ranks {', '.join(f'{each:g}' for each in ranks)} on each of {draft_tokens} levels",
+    )
 
 
 def asked_acceptance(options: argparse.Namespace) -> "AskedAcceptance":

@@ -79,6 +79,11 @@ def _add_forecast(verbs: Verbs) -> None:
     )
     parser.add_argument("--prompt-tokens", type=positive_int, default=500, metavar="N", help="prompt length (default 500)")
     parser.add_argument("--output-tokens", type=positive_int, default=250, metavar="N", help="output length (default 250)")
+    shift = parser.add_argument_group("where acceptance was measured elsewhere (off unless given)")
+    shift.add_argument("--temperature", type=not_negative, default=None, metavar="T", help="sample at T; acceptance is stated for 0")
+    shift.add_argument(
+        "--draft-context", type=positive_int, default=None, metavar="N", help="longest context the draft knows; beyond it acceptance decays"
+    )
     add_json(parser)
 
 

@@ -11,6 +11,8 @@ from paceline.cli.output import answer, progress
 from paceline.errors import BadInputError, ascii_controls
 from paceline.files.runfile import write_run
 from paceline.files.whole import make_folder
+from paceline.forecast.acceptance_model import RangedAcceptance
+from paceline.forecast.acceptance_shifts import at_temperature, beyond_draft_context
 from paceline.forecast.lesson import lesson
 from paceline.forecast.speedup import Lengths, forecast
 from paceline.forecast.when_not import Pairing, when_not
@@ -19,6 +21,7 @@ from paceline.jobs.labels import labelled
 from paceline.jobs.scenario import scenario
 from paceline.jobs.simulation import SimulationPlan, simulated_arms
 from paceline.jobs.traffic import load_traffic
+from paceline.report.acceptances import ranged_dict, ranged_lines, tree_dict, tree_lines
 from paceline.report.predictions import (
     blend_dict,
     blend_text,
@@ -71,13 +74,14 @@ def run_forecast(options: argparse.Namespace) -> int:
         asked_acceptance(options), replayed=None, method=options.method, segments=(ALL,), draft_tokens=K, target=asked.target.name
     )
     context = options.context or options.prompt_tokens + ceil(options.output_tokens / 2)
+    moved = _moved(options, known.ranged(ALL), context_tokens=context)
     lengths = Lengths(prompt_tokens=options.prompt_tokens, output_tokens=options.output_tokens, context_tokens=context)
     rows = forecast(
         target=asked.target,
         where=asked.where,
         speculation=asked.speculation,
         draft=asked.draft,
-        acceptance=known.by_segment[ALL],
+        acceptance=moved.value,
         concurrencies=options.concurrency,
         lengths=lengths,
         draft_lengths=DRAFT_LENGTHS,
@@ -86,17 +90,28 @@ def run_forecast(options: argparse.Namespace) -> int:
     profile_label = known.label if known.evidence is Evidence.PROFILE else None
     pairing = Pairing(trained_for=None, draft_vocab=None, profile_label=profile_label)
     conditions = when_not(row=rows[-1], lengths=lengths, target=asked.target, pairing=pairing)
-    said = lesson(alpha=known.by_segment[ALL].alpha, draft_tokens=K, overhead=max(0.0, rows[0].step_time_ratio.value - 1))
+    said = lesson(alpha=moved.value.alpha, draft_tokens=K, overhead=max(0.0, rows[0].step_time_ratio.value - 1))
     where = asked.where
     head = f"{asked.target.name} {where.dtype.value} on {where.gpus} {where.gpu.name}, {options.method.value}, K = {K}"
+    chain = "the chain's figure for a tree, which accepts more" if asked.speculation.tree and profile_label else ""
+    label = "; ".join(each for each in (known.label, chain, moved.label) if each)
+    said_of_tree = None if asked.speculation.tree is None else tree_dict(asked.speculation.tree, moved.value, options.rank_acceptance)
     body = forecast_dict(rows, conditions) | {
-        "acceptance": {"label": known.label, "evidence": known.evidence.value, "survival": list(known.by_segment[ALL].survival)},
+        "acceptance": {"label": label, "evidence": known.evidence.value, **ranged_dict(moved)},
+        "tree": said_of_tree,
         "lesson": lesson_dict(said),
         "deviations": lesson_dict(said)["deviations"],
     }
-    text = f"{ascii_controls(f'{head}; acceptance {known.label}')}\n\n{forecast_text(rows, conditions)}"
-    answer(options, body=body, text=text, inputs={})
+    told = [ascii_controls(f"{head}; acceptance {label}"), *ranged_lines(moved), *tree_lines(said_of_tree)]
+    answer(options, body=body, text="\n".join(told) + f"\n\n{forecast_text(rows, conditions)}", inputs={})
     return 0
+
+
+def _moved(options: argparse.Namespace, known: RangedAcceptance, *, context_tokens: int) -> RangedAcceptance:
+    """The acceptance where the forecast is asked for, if it was stated for another temperature or a shorter context."""
+    if options.draft_context is not None:
+        known = beyond_draft_context(known, context_tokens=context_tokens, draft_context_tokens=options.draft_context)
+    return known if options.temperature is None else at_temperature(known, temperature=options.temperature)
 
 
 def run_memory(options: argparse.Namespace) -> int:

@@ -24,7 +24,7 @@ class ProfileSegment:
         name: the segment.
         dataset: what was run.
         evidence: "measured", "scaled" (from another measurement) or "stand-in" (of another segment).
-        acceptance: at the longest measured draft length; shorten or lengthen it with `Acceptance.at`.
+        acceptance: at the longest measured draft length; `acceptance_model.extrapolated` gives other lengths.
         measured_draft_tokens: that length; beyond it acceptance is an extrapolation.
         source: where it was published.
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from paceline.errors import BadInputError
+from paceline.forecast.acceptance_model import extrapolated
 from paceline.forecast.draft_memory import memory
 from paceline.forecast.kernels import coefficient, has_measured_kernels
 from paceline.forecast.roofline import Forward, Placement, forward, layer_weights, placed
@@ -73,8 +74,10 @@ class ForecastRow:
         step_time_ratio: ρ.
         tokens_per_step: E, from the acceptance that was given.
         speedup: S of decoding alone.
-        break_even_alpha: α at which S = 1; above 1 no α pays; None where nothing is ever drafted.
+        break_even_alpha: α at which S = 1; above 1 no α pays; None where nothing is ever drafted,
+            and for a tree, whose α compares with no other shape's.
         best_draft_tokens: the draft length among those asked for with the largest S; the smaller one of equals. None for a tree.
+            Acceptance at a K longer than the stated one is modelled (`forecast.acceptance_model`).
         best_speedup: S at that length, None for a tree.
         bound: the largest term of the speculative step.
         prefill_share: share of a plain request's time that goes into prefill, its own and the other requests'.
@@ -205,10 +208,7 @@ def _row(requests: int, priced: _Priced, acceptance: Acceptance, lengths: Length
     plain_s, speculative_s = seconds(priced.plain, None), seconds(priced.ours, priced.speculation)
     ratio = _ratio(speculative_s / plain_s, priced.where)
     drafted = coverage * (priced.speculation.verified_tokens - 1)
-    speedups = {
-        each.draft_tokens: acceptance.at(each.draft_tokens).tokens_per_step * plain_s / seconds(cost, each)
-        for each, cost in priced.competing.items()
-    }
+    speedups = {each.draft_tokens: _modelled(acceptance, each) * plain_s / seconds(cost, each) for each, cost in priced.competing.items()}
     best = max(speedups, key=lambda K: speedups[K], default=None)
     prefill_s = _prefill_seconds(priced.plain, requests=requests, prompt_tokens=lengths.prompt_tokens)
     decode_s = (lengths.output_tokens - 1) * plain_s
@@ -219,7 +219,7 @@ def _row(requests: int, priced: _Priced, acceptance: Acceptance, lengths: Length
         step_time_ratio=ratio,
         tokens_per_step=E,
         speedup=_mapped(ratio, lambda r: E / r),
-        break_even_alpha=None if drafted < LEAST_DRAFTED_TOKENS else _mapped(ratio, lambda r: (r - 1) / drafted),
+        break_even_alpha=None if drafted < LEAST_DRAFTED_TOKENS or priced.speculation.tree else _mapped(ratio, lambda r: (r - 1) / drafted),
         best_draft_tokens=best,
         best_speedup=None if best is None else speedups[best],
         bound=_bound(requests, priced, context_tokens=context),
@@ -229,6 +229,11 @@ def _row(requests: int, priced: _Priced, acceptance: Acceptance, lengths: Length
         plain_step_s=plain_s,
         speculative_step_s=speculative_s,
     )
+
+
+def _modelled(acceptance: Acceptance, speculation: Speculation) -> float:
+    """Tokens per step at a length that competes."""
+    return extrapolated(acceptance, draft_tokens=speculation.draft_tokens, method=speculation.method).value.tokens_per_step
 
 
 def _ratio(value: float, where: Placement) -> Estimate:

@@ -6,12 +6,13 @@ published profile of the method. Whatever it is, its label travels with every fi
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import BadInputError, NoEvidenceError, UnknownNameError, is_count, printable
 from paceline.files.runfile import read_run
+from paceline.forecast.acceptance_model import RangedAcceptance, exactly, extrapolated
 from paceline.forecast.profiles import Profile, known_profiles, profile
 from paceline.run import Evidence
 from paceline.speculation.acceptance import Acceptance
@@ -40,11 +41,19 @@ PRINTED_BY = {"paceline.replay": Evidence.REPLAYED, "paceline.measure": Evidence
 
 @dataclass(frozen=True, slots=True)
 class KnownAcceptance:
-    """Acceptance by segment at the draft length in question, what it rests on, and a label for people."""
+    """Acceptance by segment at the draft length in question, what it rests on, and a label for people.
+
+    `ranges` holds the segments whose acceptance was modelled beyond what was measured, with the range of the model.
+    """
 
     by_segment: Mapping[str, Acceptance]
     evidence: Evidence
     label: str
+    ranges: Mapping[str, RangedAcceptance] = field(default_factory=dict)
+
+    def ranged(self, segment: str) -> RangedAcceptance:
+        """A segment's acceptance with its range, which is the figure alone where nothing was modelled; the label stays with this record."""
+        return self.ranges.get(segment, exactly(self.by_segment[segment]))
 
     def blended(self, shares: Mapping[str, float]) -> Acceptance:
         """The acceptance of the whole mix, from each segment's share of generated tokens.
@@ -93,7 +102,7 @@ def choose(
     found = _without_overrides(asked, replayed, method, rest, draft_tokens=draft_tokens, target=target)
     if not own:
         return found
-    return KnownAcceptance({**found.by_segment, **own}, Evidence.STATED, f"stated: {told}; others {found.label}")
+    return KnownAcceptance({**found.by_segment, **own}, Evidence.STATED, f"stated: {told}; others {found.label}", found.ranges)
 
 
 def _without_overrides(
@@ -108,7 +117,7 @@ def _without_overrides(
     if asked.typed is not None:
         return stated(*asked.typed, segments)
     if asked.file is not None:
-        return read_acceptance(asked.file, segments, draft_tokens=draft_tokens)
+        return read_acceptance(asked.file, segments, draft_tokens=draft_tokens, method=method)
     if replayed is not None and method is Method.NGRAM:
         return from_replay(replayed, segments, draft_tokens=draft_tokens)
     return from_profile(method, segments, draft_tokens=draft_tokens, target=target)
@@ -151,12 +160,28 @@ def from_profile(method: Method, segments: Iterable[str], *, draft_tokens: int, 
     found = _profile_for(method, target)
     taken = {name: _profile_segment(found, name) for name in segments}
     missing = sorted(name for name, own in taken.items() if own is None)
-    by_segment = {name: found.segment(own or _stand_in(found)).acceptance.at(draft_tokens) for name, own in taken.items()}
+    ranged = {
+        name: extrapolated(found.segment(own or _stand_in(found)).acceptance, draft_tokens=draft_tokens, method=method)
+        for name, own in taken.items()
+    }
     borrowed = f"; {', '.join(printable(each) for each in missing)} taken from its {_stand_in(found)} figure" if missing else ""
-    longest = max(each.measured_draft_tokens for each in found.segments.values())
-    stretched = f"; extrapolated beyond K = {longest}" if draft_tokens > longest else ""
-    label = f"profile {found.name}, not your traffic: {found.label} ({found.target}){borrowed}{stretched}"
-    return KnownAcceptance(by_segment, Evidence.PROFILE, label)
+    label = f"profile {found.name}, not your traffic: {found.label} ({found.target}){borrowed}{_stretched(ranged)}"
+    return _known(ranged, Evidence.PROFILE, label)
+
+
+def _known(ranged: Mapping[str, RangedAcceptance], evidence: Evidence, label: str) -> KnownAcceptance:
+    modelled = {name: replace(each, label="") for name, each in ranged.items() if each.label}
+    return KnownAcceptance({name: each.value for name, each in ranged.items()}, evidence, label, modelled)
+
+
+def _stretched(ranged: Mapping[str, RangedAcceptance]) -> str:
+    """The part of a label that names what was extrapolated."""
+    return "".join(f"; {printable(name)} {each.label}{_span(each)}" for name, each in ranged.items() if each.label)
+
+
+def _span(ranged: RangedAcceptance) -> str:
+    tokens = ranged.tokens_per_step
+    return f" ({tokens.low:.2f} to {tokens.high:.2f} tokens per step)"
 
 
 def _profile_segment(found: Profile, name: str) -> str | None:
@@ -181,10 +206,11 @@ def _profile_for(method: Method, target: str) -> Profile:
     return profile(method.value)
 
 
-def read_acceptance(path: Path, segments: Iterable[str], *, draft_tokens: int) -> KnownAcceptance:
+def read_acceptance(path: Path, segments: Iterable[str], *, draft_tokens: int, method: Method) -> KnownAcceptance:
     """Acceptance from a file that `replay` or `measure` printed with --json, or from a run file; its segments by name, else its total.
 
-    The label tells which segments took the total. The evidence is what the file says of itself; a file that does not say was stated.
+    The label tells which segments took the total, and which were measured with shorter drafts and extrapolated. The evidence is what the
+    file says of itself; a file that does not say was stated.
 
     Raises:
         BadInputError: the file holds no acceptance counts.
@@ -193,13 +219,22 @@ def read_acceptance(path: Path, segments: Iterable[str], *, draft_tokens: int) -
     """
     counts, evidence = _counts_in(path)
     total = sum(list(counts.values())[1:], start=next(iter(counts.values())))
-    by_segment = {}
+    ranged = {}
     for name in segments:
         known = counts.get(name, total)
-        by_segment[name] = _acceptance(known if known.steps is not None else _every_step_drafted(known), draft_tokens)
-    borrowed = [printable(name) for name in by_segment if name not in counts]
+        drafted = known if known.steps is not None else _every_step_drafted(known)
+        ranged[name] = _at_length(drafted, draft_tokens=draft_tokens, method=method)
+    borrowed = [printable(name) for name in ranged if name not in counts]
     told = f"; {', '.join(borrowed)} taken from its total" if borrowed and set(counts) != {ANY_SEGMENT} else ""
-    return KnownAcceptance(by_segment, evidence, f"{evidence.value}, from {path.name}{told}")
+    return _known(ranged, evidence, f"{evidence.value}, from {path.name}{told}{_stretched(ranged)}")
+
+
+def _at_length(counts: AcceptanceCounts, *, draft_tokens: int, method: Method) -> RangedAcceptance:
+    """Counts at K, extrapolated where the drafts were shorter. Positions that were drafted and never reached have survival 0."""
+    positions = len(counts.survival) if counts.drafts else 0
+    if not 0 < positions < draft_tokens or counts.drafted_tokens > positions * counts.drafts:
+        return exactly(_acceptance(counts, draft_tokens))
+    return extrapolated(_acceptance(counts, positions), draft_tokens=draft_tokens, method=method)
 
 
 def _every_step_drafted(counts: AcceptanceCounts) -> AcceptanceCounts:

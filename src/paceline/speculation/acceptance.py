@@ -122,7 +122,8 @@ class Acceptance:
     def at(self, draft_tokens: int) -> "Acceptance":
         """The same drafts at another length: a shorter one is exact, a longer one goes on with the last conditional acceptance.
 
-        The longer one is an extrapolation, and an optimistic one: conditional acceptance usually falls with position.
+        The longer one is an extrapolation, and an optimistic one: conditional acceptance usually falls with position. A forecast takes
+        `forecast.acceptance_model`, which models that and gives a range.
 
         Raises:
             BadInputError: K below 1.
