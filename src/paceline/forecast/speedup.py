@@ -18,8 +18,8 @@ from enum import StrEnum
 from paceline.errors import BadInputError
 from paceline.forecast.draft_memory import memory
 from paceline.forecast.kernels import coefficient, has_measured_kernels
-from paceline.forecast.roofline import Forward, Placement, forward, layer_weights, placed
-from paceline.forecast.step_cost import StepCost, step_cost, step_seconds
+from paceline.forecast.roofline import Forward, Placement, forward, placed
+from paceline.forecast.step_cost import StepCost, prefill_seconds, step_cost, step_seconds
 from paceline.hardware import DraftShape, ModelShape
 from paceline.speculation.acceptance import Acceptance
 from paceline.speculation.method import Speculation
@@ -38,6 +38,7 @@ class Bound(StrEnum):
     """The largest term of the speculative step."""
 
     MEMORY = "memory"
+    EXPERTS = "experts"
     COMPUTE = "compute"
     COMMUNICATION = "communication"
     OVERHEAD = "overhead"
@@ -191,8 +192,10 @@ def _priced(
         plain=cost(None),
         ours=cost(speculation),
         competing={each: cost(each) for each in rivals},
-        terms=forward(target, where, max_tokens=most_requests * speculation.verified_tokens),
-        draft_prefill_share=0.0 if draft is None else draft.parameters / layer_weights(target),
+        terms=forward(target, where, max_tokens=most_requests * speculation.verified_tokens, per_request=speculation.verified_tokens),
+        draft_prefill_share=0.0
+        if draft is None
+        else draft.active_parameters / (target.active_parameters - target.parameters + target.decoder_parameters),
     )
 
 
@@ -210,7 +213,7 @@ def _row(requests: int, priced: _Priced, acceptance: Acceptance, lengths: Length
         for each, cost in priced.competing.items()
     }
     best = max(speedups, key=lambda K: speedups[K], default=None)
-    prefill_s = _prefill_seconds(priced.plain, requests=requests, prompt_tokens=lengths.prompt_tokens)
+    prefill_s = prefill_seconds(priced.plain, requests=requests, prompt_tokens=lengths.prompt_tokens)
     decode_s = (lengths.output_tokens - 1) * plain_s
     drafted_prefill_s = prefill_s * (1 + priced.draft_prefill_share)
     return ForecastRow(
@@ -245,24 +248,18 @@ def _mapped(ratio: Estimate, function: Callable[[float], float]) -> Estimate:
     return Estimate(value=function(ratio.value), low=ends[0], high=ends[1], confidence=ratio.confidence, n=ratio.n)
 
 
-def _prefill_seconds(plain: StepCost, *, requests: int, prompt_tokens: int) -> float:
-    """Seconds of a request's life that go into prefill with `requests` in flight: its own prompt alone, the others' beside decoding."""
-    attention_s = plain.prefill_attention_s * prompt_tokens * prompt_tokens / 2  # causal: half of the square
-    own_s = float(plain.token_s[prompt_tokens]) + attention_s
-    beside_s = float(plain.token_s[requests + prompt_tokens] - plain.token_s[requests]) + attention_s
-    return own_s + (requests - 1) * beside_s
-
-
 def _bound(requests: int, priced: _Priced, *, context_tokens: int) -> Bound:
     terms, verified = priced.terms, requests * priced.speculation.verified_tokens
     whole_s = step_seconds(priced.ours, requests=requests, context_tokens=context_tokens, speculation=priced.speculation, coverage=1.0)
     memory_s = float(terms.linears_s[1] + terms.head_s[1]) + requests * context_tokens * priced.ours.kv_token_s
     compute_s = float(terms.linears_s[verified] + terms.head_s[verified]) - float(terms.linears_s[1] + terms.head_s[1])
     communication_s = float(terms.all_reduces_s[verified])
+    experts_s = float(terms.experts_s[verified])
     by_term = {
         Bound.MEMORY: memory_s,
+        Bound.EXPERTS: experts_s,
         Bound.COMPUTE: compute_s,
         Bound.COMMUNICATION: communication_s,
-        Bound.OVERHEAD: whole_s - memory_s - compute_s - communication_s,  # engine, speculation and draft passes
+        Bound.OVERHEAD: whole_s - memory_s - compute_s - communication_s - experts_s,  # engine, speculation and draft passes
     }
     return max(by_term, key=lambda term: by_term[term])
