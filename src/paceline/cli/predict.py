@@ -79,6 +79,19 @@ def _add_forecast(verbs: Verbs) -> None:
     )
     parser.add_argument("--prompt-tokens", type=positive_int, default=500, metavar="N", help="prompt length (default 500)")
     parser.add_argument("--output-tokens", type=positive_int, default=250, metavar="N", help="output length (default 250)")
+    engine = parser.add_argument_group("calibration (without either, packaged coefficients with a wide range)")
+    engine.add_argument(
+        "--calibrate",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="two or more points of your own server: CSV or JSON with concurrency, draft_tokens, context, plain_step_s, "
+        "speculative_step_s, step_time_ratio; or run files",
+    )
+    engine.add_argument(
+        "--engine", default=None, metavar="NAME", help="engine family fitted to published points: vllm, sglang, hf, llama.cpp"
+    )
     add_json(parser)
 
 

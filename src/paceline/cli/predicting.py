@@ -1,6 +1,7 @@
 """What the verbs of `predict` do once they are asked."""
 
 import argparse
+from dataclasses import asdict
 from math import ceil
 from pathlib import Path
 
@@ -11,11 +12,13 @@ from paceline.cli.output import answer, progress
 from paceline.errors import BadInputError, ascii_controls
 from paceline.files.runfile import write_run
 from paceline.files.whole import make_folder
+from paceline.forecast.calibrate import Calibration
 from paceline.forecast.lesson import lesson
 from paceline.forecast.speedup import Lengths, forecast
 from paceline.forecast.when_not import Pairing, when_not
 from paceline.jobs.acceptance import choose
-from paceline.jobs.scenario import scenario
+from paceline.jobs.calibration import calibrated, family_calibration
+from paceline.jobs.scenario import Scenario, scenario
 from paceline.jobs.simulation import SimulationPlan, simulated_arms
 from paceline.jobs.traffic import load_traffic
 from paceline.report.predictions import (
@@ -71,6 +74,7 @@ def run_forecast(options: argparse.Namespace) -> int:
     )
     context = options.context or options.prompt_tokens + ceil(options.output_tokens / 2)
     lengths = Lengths(prompt_tokens=options.prompt_tokens, output_tokens=options.output_tokens, context_tokens=context)
+    calibration = _calibration(options, asked, context)
     rows = forecast(
         target=asked.target,
         where=asked.where,
@@ -81,6 +85,7 @@ def run_forecast(options: argparse.Namespace) -> int:
         lengths=lengths,
         draft_lengths=DRAFT_LENGTHS,
         utilisation=asked.utilisation,
+        calibration=calibration,
     )
     profile_label = known.label if known.evidence is Evidence.PROFILE else None
     pairing = Pairing(trained_for=None, draft_vocab=None, profile_label=profile_label)
@@ -92,10 +97,26 @@ def run_forecast(options: argparse.Namespace) -> int:
         "acceptance": {"label": known.label, "evidence": known.evidence.value, "survival": list(known.by_segment[ALL].survival)},
         "lesson": lesson_dict(said),
         "deviations": lesson_dict(said)["deviations"],
+        "calibration": None if calibration is None else asdict(calibration),
     }
-    text = f"{ascii_controls(f'{head}; acceptance {known.label}')}\n\n{forecast_text(rows, conditions)}"
+    fitted = "" if calibration is None else f"\n{_calibration_line(calibration)}"
+    text = f"{ascii_controls(f'{head}; acceptance {known.label}')}{fitted}\n\n{forecast_text(rows, conditions)}"
     answer(options, body=body, text=text, inputs={})
     return 0
+
+
+def _calibration(options: argparse.Namespace, asked: Scenario, context_tokens: int) -> Calibration | None:
+    if options.calibrate:
+        return calibrated(options.calibrate, asked, context_tokens=context_tokens, engine=options.engine)
+    return None if options.engine is None else family_calibration(options.engine)
+
+
+def _calibration_line(found: Calibration) -> str:
+    engine = found.engine
+    return (
+        f"calibrated on {found.n} points: {1000 * engine.overhead_s:.2f} ms per speculative step, draft passes "
+        f"{engine.draft_scale:.2f} times as priced, kernels at {engine.efficiency:.0%}; fit error {found.error:.1%}"
+    )
 
 
 def run_memory(options: argparse.Namespace) -> int:

@@ -27,7 +27,7 @@ from paceline.forecast.step_cost import prefill_seconds, step_cost
 from paceline.hardware import DraftShape, ModelShape
 from paceline.speculation.method import Speculation
 
-__all__ = ["Calibration", "Observation", "Prior", "Setting", "Terms", "calibrate", "predicted_ratio", "priced"]
+__all__ = ["Calibration", "Observation", "Prior", "Setting", "Terms", "calibrate", "predicted_ratio", "priced", "step_times"]
 
 FloatArray = npt.NDArray[np.float64]
 KERNELS_ALONE = EngineCost(overhead_s=0.0, draft_scale=1.0, efficiency=1.0)
@@ -159,9 +159,9 @@ class Calibration:
                 found.append(f"{name} {asked} lies outside the calibrated {seen}; the range is widened")
         return tuple(found)
 
-    def half_width(self, *, requests: int, draft_tokens: int) -> float:
-        """Half-width of the range of ln ρ: 80 % of a normal error as large as the fit's (at least 3 %), wider for each extrapolation."""
-        widened = coefficient("extrapolation_widening") ** len(self.extrapolations(requests=requests, draft_tokens=draft_tokens))
+    def half_width(self, *, warnings: int) -> float:
+        """Half-width of the range of ln ρ: 80 % of a normal error as large as the fit's (at least 3 %), wider for each of `warnings`."""
+        widened = coefficient("extrapolation_widening") ** warnings
         return coefficient("range_sd") * max(self.error, coefficient("least_calibration_error")) * widened
 
 

@@ -59,7 +59,7 @@ def known_families() -> tuple[str, ...]:
 
 
 def engine_of_family(name: str) -> EngineCost:
-    """The triple fitted to published measurements of one engine family (data/calibrations.toml).
+    """The triple fitted to published measurements of one engine family (data/calibrations.toml, fitted by benchmarks/accuracy.py).
 
     Raises:
         UnknownNameError: no such family.
