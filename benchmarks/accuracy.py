@@ -1,6 +1,6 @@
 """How far forecasts of step-time ratio lie from published measurements.
 
-    python benchmarks/accuracy.py --fit CSV --score CSV [--json] [--verbose] [--write-docs FILE]
+    python benchmarks/accuracy.py --fit CSV --score CSV [--json] [--verbose] [--write-docs FILE] [--write-triples FILE]
 
 The implied ratio of a row is ρ = E / S, tokens per step over speed-up. A triple (overhead, draft scale, efficiency) is fitted per engine
 family (column `engine`), with all rows together as its prior. Where both files are the same, each source is forecast from the others and
@@ -186,11 +186,23 @@ def summary(scored: Sequence[Scored], excluded: Sequence[tuple[str, str]], learn
         "excluded": dict(Counter(reason for _, reason in excluded).most_common()),
         "fit": {
             "prefill_slowdown": learnt.prefill_slowdown,
-            **{
-                engine: {"overhead_s": each.overhead_s, "draft_scale": each.draft_scale, "efficiency": each.efficiency}
-                for engine, each in {"all": learnt.pooled, **learnt.families}.items()
-            },
+            **{engine: _triple(each, engine, scored) for engine, each in {"all": learnt.pooled, **learnt.families}.items()},
         },
+    }
+
+
+def _triple(engine: EngineCost, name: str, scored: Sequence[Scored]) -> dict[str, Any]:
+    """A family's triple with the errors of its rows, each forecast from other sources, and the ground they cover."""
+    own = [each for each in scored if name in ("all", each.row.engine)]
+    requests, lengths = [each.row.terms.requests for each in own], [each.row.terms.draft_tokens for each in own]
+    return {
+        "overhead_s": engine.overhead_s,
+        "draft_scale": engine.draft_scale,
+        "efficiency": engine.efficiency,
+        "error": statistics.fmean(log(each.predicted / each.row.ratio) ** 2 for each in own) ** 0.5 if own else None,
+        "n": len(own),
+        "requests": [min(requests, default=1), max(requests, default=1)],
+        "draft_tokens": [min(lengths, default=1), max(lengths, default=1)],
     }
 
 
@@ -226,6 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--verbose", action="store_true", help="list every row, scored and excluded")
     parser.add_argument("--write-docs", type=Path, default=None, metavar="FILE", help="replace the generated part of this document")
+    parser.add_argument("--write-triples", type=Path, default=None, metavar="FILE", help="write the fitted triples as a table (TOML)")
     options = parser.parse_args(arguments)
     fitted, _ = read(options.fit)
     rows, excluded = read(options.score)
@@ -236,6 +249,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     figures = summary(scored, excluded, fit(fitted))
     if options.write_docs is not None:
         options.write_docs.write_text(documented(options.write_docs.read_text(encoding="utf-8"), figures), encoding="utf-8")
+    if options.write_triples is not None:
+        options.write_triples.write_text(triples(figures["fit"]), encoding="utf-8")
     if options.verbose:
         figures["each"] = [
             {
@@ -251,6 +266,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         figures["excluded_rows"] = [{"row": row, "reason": reason} for row, reason in excluded]
     print(json.dumps(figures, indent=None if options.json else 2, ensure_ascii=False))
     return 0
+
+
+FEW = 10  # rows; an error of fewer is luck
+FAMILIES = ("vllm", "sglang", "hf", "llama.cpp")
+
+
+def triples(found: Mapping[str, Any]) -> str:
+    """The fitted triples as data/calibrations.toml holds them; a family without a usable row takes the triple of all rows."""
+    lines = ["# What engines add to the kernels, one triple per engine family. Written by benchmarks/accuracy.py --write-triples."]
+    for name in FAMILIES:
+        of = found[name] if name in found else found["all"]
+        error = of["error"] if of["n"] >= FEW else max(of["error"], found["all"]["error"])
+        rows = f"{of['n']} chain rows" if name in found else f"no usable row of its own; all {of['n']} chain rows"
+        lines += [
+            "",
+            "[[family]]",
+            f'engine = "{name}"',
+            f"overhead_s = {of['overhead_s']:.3g}",
+            f"draft_scale = {of['draft_scale']:.3g}",
+            f"efficiency = {of['efficiency']:.3g}",
+            f"error = {error:.3g}",
+            f"n = {of['n']}",
+            f"requests = {of['requests']}",
+            f"draft_tokens = {of['draft_tokens']}",
+            f'source = "benchmarks/accuracy.py --fit tests/data/published_points.csv, {rows}; error: each source forecast from the others"',
+        ]
+    return "\n".join([*lines, ""])
 
 
 BEGIN, END = "<!-- generated: benchmarks/accuracy.py --write-docs -->", "<!-- end of the generated part -->"
@@ -273,6 +315,7 @@ def table(figures: Mapping[str, Any]) -> str:
         "|---|---|",
         f"| median error of ρ | {figures['rho_median_error']:.1%} |",
         f"| the same for the best constant ρ | {figures['constant_rho_median_error']:.1%} |",
+        f"| and for the best constant chosen with all answers known | {figures['best_constant_overall']['median_error']:.1%} |",
         f"| balanced sign accuracy | {'one side only' if sign is None else format(sign, '.1%')} |",
         f"| always saying faster is right in | {figures['always_faster_accuracy']:.1%} |",
         f"| measured ρ inside the stated range | {figures['range_coverage']:.1%} |",
