@@ -139,7 +139,7 @@ def test_a_calibrated_forecast_takes_the_triple_and_the_range_of_the_fit() -> No
     )
     inside, outside = rows
     plain_s, speculative_s = step_times(priced(setting(8, 3)), ENGINE)
-    assert (inside.plain_step_s, inside.speculative_step_s) == (pytest.approx(plain_s), pytest.approx(speculative_s))
+    assert [inside.plain_step_s, inside.speculative_step_s] == pytest.approx([plain_s, speculative_s])
     assert inside.step_time_ratio.n == 4
     assert (inside.step_time_ratio.high or 0) / inside.step_time_ratio.value == pytest.approx(1.0661, abs=1e-4)
     assert (outside.step_time_ratio.high or 0) / outside.step_time_ratio.value == pytest.approx(1.1008, abs=1e-4)
