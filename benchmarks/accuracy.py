@@ -77,14 +77,14 @@ class Scored:
         return abs(self.predicted / self.row.ratio - 1)
 
 
-def read(path: Path) -> tuple[list[Row], list[tuple[str, str]]]:
-    """Rows that can be scored, and source with reason of those that cannot."""
+def read(path: Path, *, trees: bool) -> tuple[list[Row], list[tuple[str, str]]]:
+    """Rows that can be scored (with `trees`, rows of trees, which are not), and source with reason of those that cannot."""
     rows, excluded = [], []
     with path.open(encoding="utf-8", newline="") as file:
         for each in csv.DictReader(file):
             clean = {column: (value or "") for column, value in each.items() if column is not None}
             try:
-                rows.append(price_row(clean))
+                rows.append(price_row(clean, trees=trees))
             except ExcludedError as why:
                 excluded.append((f"{clean['source']}: {clean['target']} {clean['method']} {clean['K_or_tree']}", str(why)))
     return rows, excluded
@@ -240,8 +240,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write-docs", type=Path, default=None, metavar="FILE", help="replace the generated part of this document")
     parser.add_argument("--write-triples", type=Path, default=None, metavar="FILE", help="write the fitted triples as a table (TOML)")
     options = parser.parse_args(arguments)
-    fitted, _ = read(options.fit)
-    rows, excluded = read(options.score)
+    fitted, _ = read(options.fit, trees=False)
+    rows, excluded = read(options.score, trees=False)
     scored = leave_one_source_out(rows) if options.fit.read_bytes() == options.score.read_bytes() else score(rows, fitted)
     if not scored:
         print("no row can be scored; --verbose lists the reasons", file=sys.stderr)
@@ -250,7 +250,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.write_docs is not None:
         options.write_docs.write_text(documented(options.write_docs.read_text(encoding="utf-8"), figures), encoding="utf-8")
     if options.write_triples is not None:
-        options.write_triples.write_text(triples(figures["fit"]), encoding="utf-8")
+        options.write_triples.write_text(
+            triples(figures["fit"] | of_trees(read(options.fit, trees=True)[0], figures["fit"])), encoding="utf-8"
+        )
     if options.verbose:
         figures["each"] = [
             {
@@ -268,6 +270,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def of_trees(rows: Sequence[Row], found: Mapping[str, Any]) -> dict[str, Any]:
+    """Triples of families that published trees only, on one GPU: fitted to those, the triple of all chain rows as their prior.
+
+    Their error is that of the fit itself: one source each, there is nothing to leave out.
+    """
+    start = EngineCost(**{name: found["all"][name] for name in ("overhead_s", "draft_scale", "efficiency")})
+    learnt = {}
+    for engine in sorted({row.engine for row in rows} - {UNSTATED, *found}):
+        own = [row for row in rows if row.engine == engine and row.gpus == 1]
+        seen = [Observation(row.terms, row.ratio, row.tokens_per_step, None, None, 1 / len(own)) for row in own]
+        fitted = calibrate(seen, prior=Prior(start, 1.0, 0.5, 0.2), spread=SPREAD, prefill_slowdown=0.0)
+        triple = {"overhead_s": fitted.engine.overhead_s, "draft_scale": fitted.engine.draft_scale, "efficiency": fitted.engine.efficiency}
+        reach = {"requests": list(fitted.requests), "draft_tokens": list(fitted.draft_tokens)}
+        learnt[engine] = triple | {"error": fitted.error, "n": fitted.n, "rows": "tree rows on one GPU; error of the fit itself"} | reach
+    return learnt
+
+
 FEW = 10  # rows; an error of fewer is luck
 FAMILIES = ("vllm", "sglang", "hf", "llama.cpp")
 
@@ -278,7 +297,8 @@ def triples(found: Mapping[str, Any]) -> str:
     for name in FAMILIES:
         of = found[name] if name in found else found["all"]
         error = of["error"] if of["n"] >= FEW else max(of["error"], found["all"]["error"])
-        rows = f"{of['n']} chain rows" if name in found else f"no usable row of its own; all {of['n']} chain rows"
+        kind = of.get("rows", "chain rows; error: each source forecast from the others")
+        rows = f"{of['n']} {kind}" if name in found else f"no usable row of its own; all {of['n']} {kind}"
         lines += [
             "",
             "[[family]]",
@@ -290,7 +310,7 @@ def triples(found: Mapping[str, Any]) -> str:
             f"n = {of['n']}",
             f"requests = {of['requests']}",
             f"draft_tokens = {of['draft_tokens']}",
-            f'source = "benchmarks/accuracy.py --fit tests/data/published_points.csv, {rows}; error: each source forecast from the others"',
+            f'source = "benchmarks/accuracy.py --fit tests/data/published_points.csv, {rows}"',
         ]
     return "\n".join([*lines, ""])
 

@@ -24,11 +24,12 @@ from paceline.forecast.roofline import Placement, placed
 from paceline.forecast.shapes import gpu, known_gpus, known_models, model
 from paceline.hardware import DraftShape, Dtype, Gpu, ModelShape
 from paceline.speculation.acceptance import tokens_from_conditional
-from paceline.speculation.method import Method, Speculation
+from paceline.speculation.method import Method, Speculation, Tree
 
-__all__ = ["UNSTATED", "ExcludedError", "Row", "price_row"]
+__all__ = ["TREES", "UNSTATED", "ExcludedError", "Row", "price_row"]
 
 UNSTATED = "unstated"
+TREES = {"dyn tree 60 tok depth~8": Tree(depth=8, topk=10, nodes=60), "steps 8 topk 8 64 tok": Tree(depth=8, topk=8, nodes=64)}
 ASSUMED_CONTEXT, CONTEXTS = 700, (200, 2000)
 HEADS = {
     **dict.fromkeys(("eagle", "eagle1", "eagle1+", "hass", "eagle2"), Method.EAGLE),
@@ -65,6 +66,7 @@ class Row:
         speedup: S.
         terms: priced at the row's context.
         elsewhere: priced at shorter and longer contexts, where the row states none.
+        gpus: that the target is split over.
         guessed: what about the row was not stated; each widens the range.
 
     """
@@ -77,11 +79,12 @@ class Row:
     speedup: float
     terms: Terms
     elsewhere: tuple[Terms, ...]
+    gpus: int
     guessed: tuple[str, ...]
 
 
-def price_row(row: Mapping[str, str]) -> Row:
-    """The row, priced.
+def price_row(row: Mapping[str, str], *, trees: bool) -> Row:
+    """The row, priced; with `trees` a row that drafts a tree of known shape instead of one that drafts a chain.
 
     Raises:
         ExcludedError: it lacks something, or it is not priced.
@@ -92,7 +95,10 @@ def price_row(row: Mapping[str, str]) -> Row:
     block = method in BLOCK_DRAFTERS
     if not block and method not in HEADS:
         raise ExcludedError(f"method not priced as a chain: {method}")
-    draft_tokens = _draft_tokens(row["K_or_tree"])
+    tree = TREES.get(row["K_or_tree"].strip()) if trees else None
+    if trees and tree is None:
+        raise ExcludedError("no tree of known shape")
+    draft_tokens = _draft_tokens(row["K_or_tree"]) if tree is None else tree.depth
     tokens = _tokens_per_step(row, draft_tokens)
     if speedup > tokens:
         raise ExcludedError("speed-up above tokens per step: the two arms are not comparable")
@@ -110,7 +116,7 @@ def price_row(row: Mapping[str, str]) -> Row:
     setting = Setting(
         target=target,
         where=where,
-        speculation=Speculation(Method.MTP if block else HEADS[method], draft_tokens, None),
+        speculation=Speculation(Method.MTP if block else HEADS[method], draft_tokens, tree),
         draft=draft,
         requests=requests,
         context_tokens=context or ASSUMED_CONTEXT,
@@ -131,6 +137,7 @@ def price_row(row: Mapping[str, str]) -> Row:
         speedup=speedup,
         terms=terms,
         elsewhere=elsewhere,
+        gpus=where.gpus,
         guessed=tuple(guessed),
     )
 
@@ -189,7 +196,8 @@ def _hardware(row: Mapping[str, str]) -> tuple[Gpu, int | None]:
         raise ExcludedError("hardware not in the GPU table")
     count = row["tp"].strip()
     if not count:
-        found = re.search(r"(\d+)\s*x\s", said) or re.search(r"x\s*(\d+)\b", said)
+        beside = folded.replace(re.sub(r"[\s_-]", "", chip), " ", 1)  # or the x of "rtx3090" would count 3090 of them
+        found = re.search(r"(\d+)x ", beside) or re.search(r" x(\d+)", beside)
         parallel = [int(each) for each in re.findall(r"tp\s*(\d+)", said)]
         count = found[1] if found else str(min(parallel)) if parallel else ""
     if not count:

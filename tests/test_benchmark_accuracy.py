@@ -114,7 +114,7 @@ def test_points_nobody_has_seen_are_scored_from_the_fitted_ones(tmp_path: Path, 
 def test_a_row_that_lacks_something_says_what(change: dict[str, str], reason: str) -> None:
     """The list of exclusions is only as honest as its reasons."""
     with pytest.raises(ExcludedError, match=reason):
-        price_row({**GOOD, **change})
+        price_row({**GOOD, **change}, trees=False)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_row_that_lacks_something_says_what(change: dict[str, str], reason: st
 )
 def test_a_row_is_read_as_its_columns_say(change: dict[str, str], ratio: float, guessed: tuple[str, ...]) -> None:
     """An acceptance of another kind, or a guess that widens nothing, would be scored as if it were known."""
-    row = price_row({**GOOD, **change})
+    row = price_row({**GOOD, **change}, trees=False)
     assert row.ratio == pytest.approx(ratio)
     assert row.guessed == guessed
     assert len(row.elsewhere) == (2 if "context" in guessed else 0)
@@ -149,10 +149,28 @@ def test_a_row_is_read_as_its_columns_say(change: dict[str, str], ratio: float, 
 def test_no_row_ends_in_anything_but_a_price_or_a_reason(change: dict[str, str]) -> None:
     """One odd cell in a file nobody has seen must not end the whole benchmark."""
     try:
-        row = price_row({**GOOD, **change})
+        row = price_row({**GOOD, **change}, trees=False)
     except ExcludedError:
         return
     assert row.ratio >= 1
+
+
+@pytest.mark.parametrize(
+    ("hardware", "gpus"), [("RTX3090", 1), ("2x RTX3090", 2), ("H100 x4", 4), ("8xH100", 8), ("A100-80G", 1), ("H200 (TP4)", 4)]
+)
+def test_the_number_of_gpus_is_read_from_the_hardware(hardware: str, gpus: int) -> None:
+    """The x in a GPU's name is no multiplication sign."""
+    assert price_row({**GOOD, "hardware": hardware}, trees=False).gpus == gpus
+
+
+def test_a_tree_of_known_shape_is_priced_for_fitting_and_never_scored() -> None:
+    """HF's code was published with trees only; an unknown tree has no price."""
+    tree = {**GOOD, "K_or_tree": "dyn tree 60 tok depth~8", "alpha_or_tau": "6", "speedup": "4"}
+    assert price_row(tree, trees=True).terms.draft_tokens == 8
+    with pytest.raises(ExcludedError, match="draft tree"):
+        price_row(tree, trees=False)
+    with pytest.raises(ExcludedError, match="known shape"):
+        price_row(GOOD, trees=True)
 
 
 def test_a_family_without_rows_takes_the_triple_of_all() -> None:
