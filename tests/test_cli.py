@@ -229,3 +229,42 @@ def test_a_hostile_name_cannot_steer_the_terminal(paceline: Paceline, tmp_path: 
     answer = paceline(["replay", str(log)])
     assert "\u001b" not in answer.out + answer.err
     assert "\u001b" not in paceline(["forecast", "--target", "\u001b[31mllama"]).err
+
+
+def test_two_points_of_an_own_server_calibrate_the_forecast(paceline: Paceline, tmp_path: Path) -> None:
+    """The forecast then passes through them, says its fit error, and warns where nobody measured."""
+    points = tmp_path / "points.csv"
+    points.write_text("concurrency,plain_step_s,speculative_step_s\n1,0.0071,0.0105\n32,0.0085,0.0130\n", encoding="utf-8")
+    asked = ["forecast", "--target", "llama-3.1-8b", "--gpu", "h100", "--gpus", "1", "--dtype", "bf16", "--alpha", ".5"]
+    answer = json.loads(paceline([*asked, "--concurrency", "1,32,64", "--calibrate", str(points), "--json"]).out)
+    first, second, third = answer["rows"]
+    assert first["speculative_step_s"] == pytest.approx(0.0105, rel=0.03)
+    assert second["step_time_ratio"]["value"] == pytest.approx(0.0130 / 0.0085, rel=0.04)
+    assert (second["warnings"], len(third["warnings"])) == ([], 1)
+    assert answer["calibration"]["n"] == 2
+    text = paceline([*asked, "--concurrency", "64", "--calibrate", str(points)]).out
+    assert "calibrated on 2 points" in text
+    assert "! at 64 in flight: concurrency 64 lies outside the calibrated 1 to 32" in text
+    points.write_text("concurrency,plain_step_s\n1,0.0071\n", encoding="utf-8")
+    assert paceline([*asked, "--calibrate", str(points)]).code == 2
+
+
+def test_an_engine_family_brings_its_fitted_triple(paceline: Paceline) -> None:
+    """Without measurements of one's own, published ones of the same engine come nearest."""
+    asked = [
+        "forecast",
+        "--target",
+        "deepseek-v3",
+        "--gpu",
+        "h200",
+        "--gpus",
+        "8",
+        "--method",
+        "mtp",
+        "--alpha",
+        ".6",
+        "--concurrency",
+        "8",
+    ]
+    assert json.loads(paceline([*asked, "--engine", "vllm", "--json"]).out)["calibration"]["n"] > 10
+    assert paceline([*asked, "--engine", "vlm"]).code == 2

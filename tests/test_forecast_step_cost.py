@@ -115,9 +115,9 @@ def test_the_kv_cache_is_bf16_whatever_the_weights_are() -> None:
 def test_tensor_parallelism_over_pcie_is_bound_by_its_all_reduces() -> None:
     """About 35 ms per step on 4 L40S at 32 tokens of a 70B model: 160 all-reduces of 262,144 numbers, .219 ms each."""
     where = placed(LLAMA_70B, gpu=gpu("l40s"), gpus=4, dtype=Dtype.FP8)
-    assert forward(LLAMA_70B, where, max_tokens=32).all_reduces_s[32] == pytest.approx(35e-3, rel=0.02)
+    assert forward(LLAMA_70B, where, max_tokens=32, per_request=1).all_reduces_s[32] == pytest.approx(35e-3, rel=0.02)
     on_nvlink = placed(LLAMA_70B, gpu=gpu("h100"), gpus=4, dtype=Dtype.FP8)
-    assert forward(LLAMA_70B, on_nvlink, max_tokens=64).all_reduces_s[64] == pytest.approx(2.05e-3, rel=0.02)
+    assert forward(LLAMA_70B, on_nvlink, max_tokens=64, per_request=1).all_reduces_s[64] == pytest.approx(2.05e-3, rel=0.02)
 
 
 def test_an_all_reduce_needs_no_time_on_one_gpu_and_grows_with_size_beyond_the_table() -> None:
@@ -156,10 +156,10 @@ def test_a_lookup_costs_its_share_of_the_verifying_forward() -> None:
     speculation = Speculation(Method.NGRAM, 3, None)
     found = cost(LLAMA_8B, gpu("h100"), 1, Dtype.BF16, speculation, max_requests=8)
     where = placed(LLAMA_8B, gpu=gpu("h100"), gpus=1, dtype=Dtype.BF16)
-    verify = forward(LLAMA_8B, where, max_tokens=32)
+    verify = forward(LLAMA_8B, where, max_tokens=32, per_request=4)
     beside_lookup_s = verify.head_s[4] - verify.head_s[4]
     assert found.draft_s[1] == pytest.approx(0.0059 * (verify.linears_s[4] + verify.head_s[4]) + beside_lookup_s)
-    assert found.kv_token_s == verify.kv_token_s
+    assert found.kv_token_s == verify.kv_token_s(4)
 
 
 def test_only_sampled_rows_go_through_the_lm_head() -> None:
@@ -168,7 +168,7 @@ def test_only_sampled_rows_go_through_the_lm_head() -> None:
         target=LLAMA_8B, gpu=gpu("h100"), gpus=1, dtype=Dtype.BF16, speculation=None, draft=None, max_tokens=2048, max_requests=1
     )
     where = placed(LLAMA_8B, gpu=gpu("h100"), gpus=1, dtype=Dtype.BF16)
-    terms = forward(LLAMA_8B, where, max_tokens=2048)
+    terms = forward(LLAMA_8B, where, max_tokens=2048, per_request=1)
     assert few.token_s[2048] == pytest.approx(terms.linears_s[2048] + terms.head_s[1] + 1.2e-3)
 
 
@@ -237,7 +237,7 @@ def test_what_cannot_run_is_refused(change: dict[str, object], said: str | None)
 def test_a_forward_of_no_tokens_is_refused() -> None:
     """An empty array would be indexed later, far from the mistake."""
     with pytest.raises(BadInputError, match="max_tokens"):
-        forward(LLAMA_8B, placed(LLAMA_8B, gpu=gpu("h100"), gpus=1, dtype=Dtype.BF16), max_tokens=0)
+        forward(LLAMA_8B, placed(LLAMA_8B, gpu=gpu("h100"), gpus=1, dtype=Dtype.BF16), max_tokens=0, per_request=1)
 
 
 placements = st.tuples(st.sampled_from(known_gpus()), st.sampled_from([1, 3]), st.sampled_from([Dtype.BF16, Dtype.INT4]))

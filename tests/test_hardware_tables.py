@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from paceline.data.tables import table
 from paceline.errors import BadInputError, UnknownNameError
-from paceline.forecast.shapes import gpu, known_gpus, known_models, model, model_from_config
+from paceline.forecast.config_json import model_from_config
+from paceline.forecast.shapes import gpu, known_gpus, known_models, model
 from paceline.hardware import Dtype
 
 LLAMA_1B: dict[str, Any] = {
@@ -151,14 +152,14 @@ def test_a_nested_text_config_is_followed_and_named_after_the_whole() -> None:
         ({"num_experts": 128}, "mixture of experts"),
         ({"n_routed_experts": 256}, "mixture of experts"),
         ({"num_local_experts": 8}, "mixture of experts"),
-        ({"kv_lora_rank": 512}, "latent attention"),
+        ({"kv_lora_rank": 512}, "qk_rope_head_dim"),
         ({"layer_types": ["linear_attention", "full_attention"]}, "layer_types"),
         ({"layer_types": 7}, "layer_types"),
         ({"num_experts": "many"}, "num_experts"),
     ],
 )
-def test_a_model_that_is_not_dense_is_refused_by_name(extra: dict[str, Any], said: str) -> None:
-    """A mixture of experts priced as dense is off by its sparsity, several times over."""
+def test_a_config_that_leaves_out_what_its_kind_needs_is_refused_by_name(extra: dict[str, Any], said: str) -> None:
+    """A mixture of experts priced as dense for want of one field is off by its sparsity, several times over."""
     with pytest.raises(BadInputError, match=said):
         model_from_config({**LLAMA_1B, **extra})
 

@@ -185,7 +185,7 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--gpus", type=positive_int, default=None, metavar="N", help="GPUs the target is split over (default: as few as hold it)"
     )
-    group.add_argument("--dtype", type=Dtype, choices=list(Dtype), default=Dtype.FP8, help="weights: bf16, fp8 or int4 (default fp8)")
+    group.add_argument("--dtype", type=Dtype, choices=list(Dtype), default=Dtype.FP8, help="weights: bf16, fp8, int4 or fp4 (default fp8)")
     group.add_argument(
         "--memory-utilisation", type=fraction, default=0.9, metavar="SHARE", help="share of GPU memory the engine may use (default .9)"
     )

@@ -1,6 +1,7 @@
 """What the verbs of `predict` do once they are asked."""
 
 import argparse
+from dataclasses import asdict
 from math import ceil
 from pathlib import Path
 
@@ -13,12 +14,14 @@ from paceline.files.runfile import write_run
 from paceline.files.whole import make_folder
 from paceline.forecast.acceptance_model import RangedAcceptance
 from paceline.forecast.acceptance_shifts import at_temperature, beyond_draft_context
+from paceline.forecast.calibrate import Calibration
 from paceline.forecast.lesson import lesson
 from paceline.forecast.speedup import Lengths, forecast
 from paceline.forecast.when_not import Pairing, when_not
 from paceline.jobs.acceptance import choose
+from paceline.jobs.calibration import calibrated, family_calibration
 from paceline.jobs.labels import labelled
-from paceline.jobs.scenario import scenario
+from paceline.jobs.scenario import Scenario, scenario
 from paceline.jobs.simulation import SimulationPlan, simulated_arms
 from paceline.jobs.traffic import load_traffic
 from paceline.report.acceptances import ranged_dict, ranged_lines, tree_dict, tree_lines
@@ -76,6 +79,7 @@ def run_forecast(options: argparse.Namespace) -> int:
     context = options.context or options.prompt_tokens + ceil(options.output_tokens / 2)
     moved = _moved(options, known.ranged(ALL), context_tokens=context)
     lengths = Lengths(prompt_tokens=options.prompt_tokens, output_tokens=options.output_tokens, context_tokens=context)
+    calibration = _calibration(options, asked, context)
     rows = forecast(
         target=asked.target,
         where=asked.where,
@@ -86,6 +90,7 @@ def run_forecast(options: argparse.Namespace) -> int:
         lengths=lengths,
         draft_lengths=DRAFT_LENGTHS,
         utilisation=asked.utilisation,
+        calibration=calibration,
     )
     profile_label = known.label if known.evidence is Evidence.PROFILE else None
     pairing = Pairing(trained_for=None, draft_vocab=None, profile_label=profile_label)
@@ -101,8 +106,10 @@ def run_forecast(options: argparse.Namespace) -> int:
         "tree": said_of_tree,
         "lesson": lesson_dict(said),
         "deviations": lesson_dict(said)["deviations"],
+        "calibration": None if calibration is None else asdict(calibration),
     }
-    told = [ascii_controls(f"{head}; acceptance {label}"), *ranged_lines(moved), *tree_lines(said_of_tree)]
+    fitted = () if calibration is None else (_calibration_line(calibration),)
+    told = [ascii_controls(f"{head}; acceptance {label}"), *ranged_lines(moved), *tree_lines(said_of_tree), *fitted]
     answer(options, body=body, text="\n".join(told) + f"\n\n{forecast_text(rows, conditions)}", inputs={})
     return 0
 
@@ -112,6 +119,20 @@ def _moved(options: argparse.Namespace, known: RangedAcceptance, *, context_toke
     if options.draft_context is not None:
         known = beyond_draft_context(known, context_tokens=context_tokens, draft_context_tokens=options.draft_context)
     return known if options.temperature is None else at_temperature(known, temperature=options.temperature)
+
+
+def _calibration(options: argparse.Namespace, asked: Scenario, context_tokens: int) -> Calibration | None:
+    if options.calibrate:
+        return calibrated(options.calibrate, asked, context_tokens=context_tokens, engine=options.engine)
+    return None if options.engine is None else family_calibration(options.engine)
+
+
+def _calibration_line(found: Calibration) -> str:
+    engine = found.engine
+    return (
+        f"calibrated on {found.n} points: {1000 * engine.overhead_s:.2f} ms per speculative step, draft passes "
+        f"{engine.draft_scale:.2f} times as priced, kernels at {engine.efficiency:.0%}; fit error {found.error:.1%}"
+    )
 
 
 def run_memory(options: argparse.Namespace) -> int:

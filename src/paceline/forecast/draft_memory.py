@@ -14,30 +14,61 @@ the normalised hidden state and embedding, then one layer), put on a dense layer
 
 from dataclasses import dataclass
 
+from paceline.data.tables import table
 from paceline.errors import BadInputError, printable
 from paceline.forecast.kernels import coefficient
 from paceline.forecast.roofline import Placement, kv_bytes_per_token, placed
 from paceline.hardware import DraftShape, Dtype, Gpu, ModelShape
 from paceline.speculation.method import Method, Speculation
 
-__all__ = ["DEFAULT_DRAFT_VOCAB", "MemoryAnswer", "draft_model", "draft_shape", "eagle3_head", "eagle_head", "memory", "mtp_layer"]
+__all__ = [
+    "DEFAULT_DRAFT_VOCAB",
+    "MemoryAnswer",
+    "block_drafter",
+    "draft_model",
+    "draft_shape",
+    "eagle3_head",
+    "eagle_head",
+    "head_intermediate",
+    "memory",
+    "mtp_layer",
+]
 
 AUXILIARY_LAYERS = 3
 D2T_BYTES, T2D_BYTES = 8, 1
+LATENT_HEAD_KV = 8 * 128
 DEFAULT_DRAFT_VOCAB = 32_000
+
+
+def head_intermediate(target: ModelShape) -> int:
+    """Intermediate size of an EAGLE head's MLP: the target's where that is dense; heads of mixtures of experts have their own.
+
+    Source: SpecForge configurations @a6b6b02 (data/models.toml, eagle3_intermediate), else a stated multiple of the hidden size.
+    """
+    published = {row["name"]: row["eagle3_intermediate"] for row in table("models")["model"] if "eagle3_intermediate" in row}
+    if target.name in published:
+        return int(published[target.name])
+    return target.intermediate if target.experts is None else int(coefficient("moe_head_intermediate_ratio")) * target.hidden
+
+
+def _head_attention(target: ModelShape) -> tuple[int, int]:
+    """Query and KV width of an EAGLE head: the target's; ordinary heads of 128 with 8 KV heads for a target with latent attention."""
+    if target.latent is None:
+        return target.heads * target.head_dim, target.kv_heads * target.head_dim
+    return target.hidden, LATENT_HEAD_KV
 
 
 def eagle_head(target: ModelShape) -> DraftShape:
     """The one-layer head of EAGLE and EAGLE-2 for `target`: it fuses the last feature with the next token's embedding."""
-    h, q, kv = target.hidden, target.heads * target.head_dim, target.kv_heads * target.head_dim
-    weights = 2 * h * h + h * q + 2 * h * kv + q * h + 3 * h * target.intermediate + h
+    h, (q, kv) = target.hidden, _head_attention(target)
+    weights = 2 * h * h + h * q + 2 * h * kv + q * h + 3 * h * head_intermediate(target) + h
     return DraftShape(name=f"EAGLE head of {target.name}", parameters=weights, integer_bytes=0, kv_elements_per_token=2 * kv)
 
 
 def eagle3_head(target: ModelShape, *, draft_vocab: int, intermediate: int) -> DraftShape:
     """The one-layer head of EAGLE-3 for `target`: three fused features, a vocabulary of its own and the two tables that translate it.
 
-    `intermediate` is the head's own; published heads of dense targets take the target's.
+    `intermediate` is the head's own (`head_intermediate`).
 
     Raises:
         BadInputError: the draft vocabulary is larger than the target's or below 1, or intermediate is below 1.
@@ -47,13 +78,14 @@ def eagle3_head(target: ModelShape, *, draft_vocab: int, intermediate: int) -> D
         raise BadInputError(f"draft vocabulary {draft_vocab!r} is not between 1 and the target's {target.vocab}")
     if intermediate < 1:
         raise BadInputError(f"intermediate size {intermediate!r} of the head is below 1")
-    h, q, kv = target.hidden, target.heads * target.head_dim, target.kv_heads * target.head_dim
+    h, (q, kv) = target.hidden, _head_attention(target)
     core = AUXILIARY_LAYERS * h * h + 2 * h * q + 2 * (2 * h * kv) + q * h + 3 * h * intermediate + 4 * h
     return DraftShape(
         name=f"EAGLE-3 head of {target.name}",
         parameters=core + draft_vocab * h,
         integer_bytes=draft_vocab * D2T_BYTES + target.vocab * T2D_BYTES,
         kv_elements_per_token=2 * kv,
+        once_parameters=AUXILIARY_LAYERS * h * h,
     )
 
 
@@ -64,13 +96,34 @@ def mtp_layer(target: ModelShape) -> DraftShape:
         name=f"MTP layer of {target.name}",
         parameters=target.layer_parameters + projection,
         integer_bytes=0,
-        kv_elements_per_token=2 * target.kv_heads * target.head_dim,
+        kv_elements_per_token=2 * target.kv_heads * target.head_dim if target.latent is None else target.latent.cached,
+        routed=target.routed,
+        fixed_parameters=target.fixed_layer_parameters + projection,
+    )
+
+
+def block_drafter(target: ModelShape) -> DraftShape:
+    """A parallel drafter for `target` (DFlash and its kind): a few decoder layers that draft all K tokens in one pass."""
+    layers = int(coefficient("block_draft_layers"))
+    return DraftShape(
+        name=f"block drafter of {target.name}",
+        parameters=layers * target.dense_layer_parameters,
+        integer_bytes=0,
+        kv_elements_per_token=layers * 2 * target.kv_heads * target.head_dim,
+        whole_block=True,
     )
 
 
 def draft_model(model: ModelShape) -> DraftShape:
     """A whole model as draft: all its weights, embeddings included, and its own KV cache."""
-    return DraftShape(name=model.name, parameters=model.parameters, integer_bytes=0, kv_elements_per_token=model.kv_elements_per_token)
+    return DraftShape(
+        name=model.name,
+        parameters=model.parameters,
+        integer_bytes=0,
+        kv_elements_per_token=model.kv_elements_per_token,
+        routed=model.routed,
+        fixed_parameters=model.parameters - (model.decoder_parameters - model.fixed_decoder_parameters),
+    )
 
 
 def draft_shape(method: Method, *, target: ModelShape, draft: ModelShape | None, draft_vocab: int) -> DraftShape | None:
@@ -88,7 +141,7 @@ def draft_shape(method: Method, *, target: ModelShape, draft: ModelShape | None,
         case Method.EAGLE | Method.EAGLE2:
             return eagle_head(target)
         case Method.EAGLE3:
-            return eagle3_head(target, draft_vocab=draft_vocab, intermediate=target.intermediate)
+            return eagle3_head(target, draft_vocab=draft_vocab, intermediate=head_intermediate(target))
         case Method.MTP:
             return mtp_layer(target)
         case _:  # a draft model
@@ -190,7 +243,7 @@ def memory(
 
 
 def _target_bytes(target: ModelShape, dtype: Dtype) -> float:
-    layers = target.layers * target.layer_parameters
+    layers = target.decoder_parameters
     return layers * dtype.weight_bytes + (target.parameters - layers) * Dtype.BF16.weight_bytes
 
 

@@ -1,4 +1,4 @@
-"""Seconds of single kernels: the decoder's linears by tokens, an all-reduce by elements.
+"""Seconds of single kernels: the decoder's linears by tokens, the experts of one layer by tokens, an all-reduce by elements.
 
 Where a GPU was measured its own curve is used, that of the shape with the nearest number of weights, scaled to the weights asked for;
 elsewhere a smooth roofline with stated efficiencies. Between measured points time is linear in the logarithm of time and size. Beyond the
@@ -16,9 +16,18 @@ import numpy.typing as npt
 
 from paceline.data.tables import table
 from paceline.errors import BadInputError
-from paceline.hardware import Dtype, Gpu
+from paceline.hardware import Dtype, Gpu, Routed
 
-__all__ = ["MOST_GPUS", "all_reduce_seconds", "coefficient", "has_measured_kernels", "kv_efficiency", "linear_seconds"]
+__all__ = [
+    "MOST_GPUS",
+    "all_reduce_seconds",
+    "captured_tokens",
+    "coefficient",
+    "expert_seconds",
+    "has_measured_kernels",
+    "kv_efficiency",
+    "linear_seconds",
+]
 
 FloatArray = npt.NDArray[np.float64]
 MOST_GPUS = 8
@@ -55,6 +64,35 @@ def linear_seconds(*, weights: float, tokens: FloatArray, gpu: Gpu, dtype: Dtype
     norm = coefficient("roofline_norm")
     by_tokens: FloatArray = (memory_s**norm + compute_s**norm) ** (1 / norm)
     return by_tokens
+
+
+def expert_seconds(pool: Routed, *, tokens: FloatArray, per_request: int, gpu: Gpu, gpus: int, dtype: Dtype) -> FloatArray:
+    """Seconds in which `gpus` GPUs send `tokens` tokens (each at least 1) through one layer's routed experts, shape [tokens].
+
+    `per_request` of the tokens are neighbours in one request, which share experts.
+
+    floor + (distinct experts · bytes of one) / (bandwidth · η), each expert split over the GPUs; where the multiplications of k experts per
+    token take longer than that reading they bind, smoothly as in `linear_seconds`. It rises with the tokens.
+
+    Source: aiconfigurator @095f58a51 moe_perf, fitted (data/step_cost.toml, expert_*); errors of the fit 4 to 10 %.
+
+    Raises:
+        BadInputError: the GPU does not compute in that dtype.
+
+    """
+    independent = np.maximum(1.0, tokens * (1 + coefficient("expert_own_novelty") * (per_request - 1)) / per_request)
+    read = pool.distinct(independent, novelty=coefficient("expert_novelty")) * pool.parameters_each / gpus
+    memory_s = read * dtype.weight_bytes / (gpu.bandwidth_bytes_per_s * coefficient(f"expert_{dtype.value}_efficiency"))
+    flops = 2 * tokens * pool.per_token * pool.parameters_each / gpus
+    compute_s = flops / (gpu.peak_flops_per_s(dtype) * coefficient(f"{dtype.value}_compute_efficiency"))
+    norm = coefficient("roofline_norm")
+    return np.asarray(coefficient("expert_layer_floor_s") + (memory_s**norm + compute_s**norm) ** (1 / norm))
+
+
+def captured_tokens(gpu: Gpu) -> int:
+    """Tokens in a step up to which servers replay CUDA graphs on this GPU; a larger step is launched kernel by kernel."""
+    blackwell = _gpu_rows().get(gpu.name, {"all_reduce": ""})["all_reduce"] == "b200"
+    return int(coefficient("captured_tokens_blackwell" if blackwell else "captured_tokens"))
 
 
 def all_reduce_seconds(*, elements: FloatArray, gpu: Gpu, gpus: int) -> FloatArray:

@@ -8,19 +8,22 @@ A batch of B requests of which each drafts with probability `coverage` has a bin
 mean over that number. A lookup that finds nothing still costs the lookup.
 
 The range of ρ is the half-width stated in data/step_cost.toml (15 % of ρ − 1 where the GPU's kernels were measured, 25 % where a roofline
-stands in). It is a judgement on engines, not a confidence interval: `n` is 0. Acceptance is taken as given.
+stands in, 30 % for a mixture of experts), half as wide again for each warning. It is a judgement on engines, not a confidence interval:
+`n` is 0. With a calibration the range is that of its own fit, and `n` its points. Acceptance is taken as given.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import exp
 
 from paceline.errors import BadInputError
 from paceline.forecast.acceptance_model import extrapolated
+from paceline.forecast.calibrate import Calibration
 from paceline.forecast.draft_memory import memory
-from paceline.forecast.kernels import coefficient, has_measured_kernels
-from paceline.forecast.roofline import Forward, Placement, forward, layer_weights, placed
-from paceline.forecast.step_cost import StepCost, step_cost, step_seconds
+from paceline.forecast.kernels import captured_tokens, coefficient, has_measured_kernels
+from paceline.forecast.roofline import Forward, Placement, forward, placed
+from paceline.forecast.step_cost import StepCost, prefill_seconds, step_cost, step_seconds
 from paceline.hardware import DraftShape, ModelShape
 from paceline.speculation.acceptance import Acceptance
 from paceline.speculation.method import Speculation
@@ -39,6 +42,7 @@ class Bound(StrEnum):
     """The largest term of the speculative step."""
 
     MEMORY = "memory"
+    EXPERTS = "experts"
     COMPUTE = "compute"
     COMMUNICATION = "communication"
     OVERHEAD = "overhead"
@@ -85,6 +89,7 @@ class ForecastRow:
         requests_that_fit: requests of that context whose KV cache fits beside target and draft.
         plain_step_s: seconds per plain step.
         speculative_step_s: seconds per speculative step.
+        warnings: where the answer goes past what was measured, captured or calibrated; the ranges are wider there.
 
     """
 
@@ -102,6 +107,7 @@ class ForecastRow:
     requests_that_fit: int
     plain_step_s: float
     speculative_step_s: float
+    warnings: tuple[str, ...] = ()
 
 
 def forecast(
@@ -115,11 +121,12 @@ def forecast(
     lengths: Lengths,
     draft_lengths: Sequence[int],
     utilisation: float,
+    calibration: Calibration | None = None,
 ) -> tuple[ForecastRow, ...]:
     """What `speculation` would buy at each of `concurrencies`, one row each, in the order given.
 
     `draft_lengths` are the K that compete for the best one (none does against a tree); `utilisation` is the share of GPU memory the engine
-    may use.
+    may use; `calibration` replaces the packaged engine coefficients and sets the range.
 
     Raises:
         BadInputError: the target does not fit; the acceptance is for another K; or a concurrency or length is out of range.
@@ -134,7 +141,9 @@ def forecast(
         context_tokens=lengths.context_tokens,
         utilisation=utilisation,
     )
-    priced = _priced(target, where, speculation, draft, draft_lengths, most_requests=max(concurrencies), lengths=lengths)
+    priced = _priced(
+        target, where, speculation, draft, draft_lengths, most_requests=max(concurrencies), lengths=lengths, calibration=calibration
+    )
     return tuple(_row(requests, priced, acceptance, lengths, fit=room.speculative_requests) for requests in concurrencies)
 
 
@@ -155,8 +164,10 @@ def _need_consistent(speculation: Speculation, acceptance: Acceptance, concurren
 class _Priced:
     """Everything a row is computed from: the plain step, ours, those of the lengths that compete, and the target's terms."""
 
+    target: ModelShape
     where: Placement
     speculation: Speculation
+    calibration: Calibration | None
     plain: StepCost
     ours: StepCost
     competing: Mapping[Speculation, StepCost]
@@ -173,6 +184,7 @@ def _priced(
     *,
     most_requests: int,
     lengths: Lengths,
+    calibration: Calibration | None,
 ) -> _Priced:
     def cost(each: Speculation | None) -> StepCost:
         verified = 1 if each is None else each.verified_tokens
@@ -185,17 +197,22 @@ def _priced(
             draft=draft,
             max_tokens=most_requests * verified + (lengths.prompt_tokens if each is None else 0),
             max_requests=most_requests,
+            engine=None if calibration is None else calibration.engine,
         )
 
     rivals = () if speculation.tree is not None else tuple(Speculation(speculation.method, K, None) for K in sorted(set(draft_lengths)))
     return _Priced(
+        target=target,
         where=where,
         speculation=speculation,
+        calibration=calibration,
         plain=cost(None),
         ours=cost(speculation),
         competing={each: cost(each) for each in rivals},
-        terms=forward(target, where, max_tokens=most_requests * speculation.verified_tokens),
-        draft_prefill_share=0.0 if draft is None else draft.parameters / layer_weights(target),
+        terms=forward(target, where, max_tokens=most_requests * speculation.verified_tokens, per_request=speculation.verified_tokens),
+        draft_prefill_share=0.0
+        if draft is None
+        else draft.active_parameters / (target.active_parameters - target.parameters + target.decoder_parameters),
     )
 
 
@@ -206,11 +223,12 @@ def _row(requests: int, priced: _Priced, acceptance: Acceptance, lengths: Length
         return step_seconds(cost, requests=requests, context_tokens=context, speculation=speculation, coverage=coverage)
 
     plain_s, speculative_s = seconds(priced.plain, None), seconds(priced.ours, priced.speculation)
-    ratio = _ratio(speculative_s / plain_s, priced.where)
+    warnings = _warnings(requests, priced)
+    ratio = _ratio(speculative_s / plain_s, priced, warnings=len(warnings))
     drafted = coverage * (priced.speculation.verified_tokens - 1)
     speedups = {each.draft_tokens: _modelled(acceptance, each) * plain_s / seconds(cost, each) for each, cost in priced.competing.items()}
     best = max(speedups, key=lambda K: speedups[K], default=None)
-    prefill_s = _prefill_seconds(priced.plain, requests=requests, prompt_tokens=lengths.prompt_tokens)
+    prefill_s = prefill_seconds(priced.plain, requests=requests, prompt_tokens=lengths.prompt_tokens)
     decode_s = (lengths.output_tokens - 1) * plain_s
     drafted_prefill_s = prefill_s * (1 + priced.draft_prefill_share)
     return ForecastRow(
@@ -228,6 +246,7 @@ def _row(requests: int, priced: _Priced, acceptance: Acceptance, lengths: Length
         requests_that_fit=fit,
         plain_step_s=plain_s,
         speculative_step_s=speculative_s,
+        warnings=warnings,
     )
 
 
@@ -236,8 +255,29 @@ def _modelled(acceptance: Acceptance, speculation: Speculation) -> float:
     return extrapolated(acceptance, draft_tokens=speculation.draft_tokens, method=speculation.method).value.tokens_per_step
 
 
-def _ratio(value: float, where: Placement) -> Estimate:
-    half = coefficient("measured_uncertainty" if has_measured_kernels(where.gpu, where.dtype) else "roofline_uncertainty")
+def _warnings(requests: int, priced: _Priced) -> tuple[str, ...]:
+    """Where the step at this concurrency goes past what servers capture, what was measured, or what was calibrated."""
+    found, verified = [], requests * priced.speculation.verified_tokens
+    captured, measured = captured_tokens(priced.where.gpu), int(coefficient("measured_tokens"))
+    if verified > captured:
+        found.append(f"verifies {verified} tokens in a step, past the {captured} that servers capture in CUDA graphs: it runs eagerly")
+    if verified > measured:
+        found.append(f"verifies {verified} tokens in a step, past the {measured} that kernels were measured at: time taken in proportion")
+    if priced.calibration is not None:
+        found.extend(priced.calibration.extrapolations(requests=requests, draft_tokens=priced.speculation.draft_tokens))
+    return tuple(found)
+
+
+def _ratio(value: float, priced: _Priced, *, warnings: int) -> Estimate:
+    if priced.calibration is not None:
+        width = exp(priced.calibration.half_width(warnings=warnings))
+        low, high = max(1.0, value / width), value * width
+        return Estimate(value=max(1.0, value), low=low, high=max(1.0, high), confidence=STATED_CONFIDENCE, n=priced.calibration.n)
+    measured = has_measured_kernels(priced.where.gpu, priced.where.dtype)
+    half = coefficient("measured_uncertainty" if measured else "roofline_uncertainty")
+    if priced.target.experts is not None:
+        half = max(half, coefficient("experts_uncertainty"))
+    half = min(1.0, half * coefficient("extrapolation_widening") ** warnings)
     above = value - 1
     return Estimate(value=value, low=1 + above * (1 - half), high=1 + above * (1 + half), confidence=STATED_CONFIDENCE, n=0)
 
@@ -250,24 +290,18 @@ def _mapped(ratio: Estimate, function: Callable[[float], float]) -> Estimate:
     return Estimate(value=function(ratio.value), low=ends[0], high=ends[1], confidence=ratio.confidence, n=ratio.n)
 
 
-def _prefill_seconds(plain: StepCost, *, requests: int, prompt_tokens: int) -> float:
-    """Seconds of a request's life that go into prefill with `requests` in flight: its own prompt alone, the others' beside decoding."""
-    attention_s = plain.prefill_attention_s * prompt_tokens * prompt_tokens / 2  # causal: half of the square
-    own_s = float(plain.token_s[prompt_tokens]) + attention_s
-    beside_s = float(plain.token_s[requests + prompt_tokens] - plain.token_s[requests]) + attention_s
-    return own_s + (requests - 1) * beside_s
-
-
 def _bound(requests: int, priced: _Priced, *, context_tokens: int) -> Bound:
     terms, verified = priced.terms, requests * priced.speculation.verified_tokens
     whole_s = step_seconds(priced.ours, requests=requests, context_tokens=context_tokens, speculation=priced.speculation, coverage=1.0)
     memory_s = float(terms.linears_s[1] + terms.head_s[1]) + requests * context_tokens * priced.ours.kv_token_s
     compute_s = float(terms.linears_s[verified] + terms.head_s[verified]) - float(terms.linears_s[1] + terms.head_s[1])
     communication_s = float(terms.all_reduces_s[verified])
+    experts_s = float(terms.experts_s[verified])
     by_term = {
         Bound.MEMORY: memory_s,
+        Bound.EXPERTS: experts_s,
         Bound.COMPUTE: compute_s,
         Bound.COMMUNICATION: communication_s,
-        Bound.OVERHEAD: whole_s - memory_s - compute_s - communication_s,  # engine, speculation and draft passes
+        Bound.OVERHEAD: whole_s - memory_s - compute_s - communication_s - experts_s,  # engine, speculation and draft passes
     }
     return max(by_term, key=lambda term: by_term[term])

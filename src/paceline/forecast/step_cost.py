@@ -1,6 +1,6 @@
 """Seconds of one engine step, as arrays a simulator can index.
 
-step seconds = token_s[tokens in the step]                      linears, all-reduces, LM head and engine overhead
+step seconds = token_s[tokens in the step]                      linears, experts, all-reduces, LM head and engine overhead
              + kv_token_s · (KV tokens read, once per request)
              + prefill_attention_s · Σ over prefill chunks (chunk tokens · context tokens)
              + draft_s[requests in the step that draft]          all K draft passes and what speculation adds per step
@@ -17,12 +17,13 @@ import numpy.typing as npt
 
 from paceline.errors import BadInputError
 from paceline.forecast.drafting import drafting
+from paceline.forecast.engine_cost import EngineCost, uncalibrated
 from paceline.forecast.kernels import coefficient
-from paceline.forecast.roofline import forward, placed
+from paceline.forecast.roofline import forward, placed, slowed
 from paceline.hardware import DraftShape, Dtype, Gpu, ModelShape
 from paceline.speculation.method import Speculation
 
-__all__ = ["StepCost", "step_cost", "step_seconds"]
+__all__ = ["StepCost", "prefill_seconds", "step_cost", "step_seconds"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -55,11 +56,12 @@ def step_cost(
     draft: DraftShape | None,
     max_tokens: int,
     max_requests: int,
+    engine: EngineCost | None = None,
 ) -> StepCost:
     """What a step of `target` costs on `gpus` GPUs, with `speculation` or (None) without.
 
     With a draft that keeps its own KV cache `kv_token_s` includes the draft's K reads per step. A step of `requests` that all draft holds
-    requests · verified tokens; give `max_tokens` room for that.
+    requests · verified tokens; give `max_tokens` room for that. `engine` is a calibrated triple; None takes the packaged coefficients.
 
     Raises:
         BadInputError: the target cannot be placed so, a draft is missing, or max_tokens or max_requests is below 1.
@@ -69,15 +71,20 @@ def step_cost(
         raise BadInputError(f"max_requests = {max_requests!r} is below 1")
     where = placed(target, gpu=gpu, gpus=gpus, dtype=dtype)
     verified = 1 if speculation is None else speculation.verified_tokens
-    verify = forward(target, where, max_tokens=max(max_tokens, max_requests * verified))
+    added_by_engine = uncalibrated(gpus) if engine is None else engine
+    as_measured = forward(target, where, max_tokens=max(max_tokens, max_requests * verified), per_request=verified)
+    verify = slowed(as_measured, efficiency=added_by_engine.efficiency)
     rows = np.minimum(np.arange(max_tokens + 1), max_requests)
-    token_s = verify.linears_s[: max_tokens + 1] + verify.all_reduces_s[: max_tokens + 1] + verify.head_s[rows] + verify.overhead_s
+    token_s = verify.decoder_s[: max_tokens + 1] + verify.head_s[rows] + verify.overhead_s
+    token_s = token_s + 2 * rows * verify.state_s
     token_s[0] = 0.0
-    draft_s, kv_token_s = np.zeros(max_requests + 1), verify.kv_token_s
+    draft_s, kv_token_s = np.zeros(max_requests + 1), verify.kv_token_s(verified)
     if speculation is not None:
-        added = drafting(speculation, draft, target=target, where=where, verify=verify, max_requests=max_requests)
+        added = drafting(speculation, draft, target=target, where=where, verify=verify, max_requests=max_requests, engine=added_by_engine)
         sampled = np.arange(max_requests + 1) * verified
-        draft_s = added.draft_s + verify.head_s[sampled] - verify.head_s[np.minimum(sampled, max_requests)]
+        beyond_rows_s = verify.head_s[sampled] - verify.head_s[np.minimum(sampled, max_requests)]
+        rewritten = sampled + np.arange(max_requests + 1) - 2 * np.minimum(sampled, max_requests)  # states moved beyond those of `rows`
+        draft_s = added.draft_s + beyond_rows_s + rewritten * verify.state_s
         kv_token_s += added.kv_token_s
     return StepCost(token_s=token_s, kv_token_s=kv_token_s, prefill_attention_s=verify.prefill_attention_s, draft_s=draft_s)
 
@@ -95,6 +102,14 @@ def step_seconds(cost: StepCost, *, requests: int, context_tokens: int, speculat
     if not speculation.method.drafts_every_step:
         seconds = seconds + coefficient("lookup_share") * cost.token_s[requests] * (1 - drafting_requests / requests)
     return float(_binomial(requests, coverage) @ seconds) + read_s
+
+
+def prefill_seconds(plain: StepCost, *, requests: int, prompt_tokens: int) -> float:
+    """Seconds of a request's life that go into prefill with `requests` in flight: its own prompt alone, the others' beside decoding."""
+    attention_s = plain.prefill_attention_s * prompt_tokens * prompt_tokens / 2  # causal: half of the square
+    own_s = float(plain.token_s[prompt_tokens]) + attention_s
+    beside_s = float(plain.token_s[requests + prompt_tokens] - plain.token_s[requests]) + attention_s
+    return own_s + (requests - 1) * beside_s
 
 
 def _binomial(n: int, probability: float) -> FloatArray:

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from paceline.errors import BadInputError
 from paceline.files.modelconfig import read_model_config
+from paceline.forecast.config_json import model_from_config
 from paceline.forecast.draft_memory import DEFAULT_DRAFT_VOCAB, MemoryAnswer, draft_shape, memory
 from paceline.forecast.roofline import Placement, placed
-from paceline.forecast.shapes import gpu, model, model_from_config
+from paceline.forecast.shapes import gpu, model
 from paceline.hardware import DraftShape, Dtype, ModelShape
 from paceline.speculation.method import Method, Speculation, Tree
 

@@ -147,6 +147,7 @@ def forecast_dict(rows: Sequence[ForecastRow], conditions: Sequence[Condition]) 
                 "requests_that_fit": row.requests_that_fit,
                 "plain_step_s": row.plain_step_s,
                 "speculative_step_s": row.speculative_step_s,
+                "warnings": list(row.warnings),
             }
             for row in rows
         ],
@@ -172,7 +173,15 @@ def forecast_text(rows: Sequence[ForecastRow], conditions: Sequence[Condition]) 
         for row in rows
     ]
     told = [_told(each) for each in conditions]
-    return "\n\n".join([columns(head, cells), "when not to draft, held against these numbers (! applies):", *told])
+    warned = [f"! at {row.concurrency} in flight: {'; '.join(row.warnings)}" for row in rows if row.warnings]
+    return "\n\n".join(
+        [
+            columns(head, cells),
+            *(["\n".join(warned)] if warned else []),
+            "when not to draft, held against these numbers (! applies):",
+            *told,
+        ]
+    )
 
 
 def memory_dict(answer: MemoryAnswer, draft: DraftShape | None) -> dict[str, Any]:

@@ -1,0 +1,278 @@
+"""Fits an engine's triple to what was measured, and says how far the fit can be trusted.
+
+    ρ = [verify / e + o_engine + o + d·D] / [plain / e + o_engine]            o overhead, d draft scale, e efficiency
+
+`plain`, `verify` and `D` are the kernels' seconds at the point's own batch, context and K, priced as everywhere in `paceline.forecast`, so
+one triple answers for other batches and K. With a stated prompt and output the ratio is that of whole requests, prefill included:
+
+    E / S = E · [prefill/e · (1 + φ) + n · speculative step / E] / [prefill/e + n · plain step]      n output tokens, φ prefill slow-down
+
+The fit is a least squares on logarithms (soft L1 loss), with a prior on the logarithm of each of the three, so that two points are enough
+and what the points do not tell stays at its prior.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, isfinite, log, sqrt
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.errors import BadInputError, NoEvidenceError
+from paceline.forecast.drafting import drafting
+from paceline.forecast.engine_cost import EngineCost
+from paceline.forecast.kernels import coefficient
+from paceline.forecast.roofline import Placement, forward
+from paceline.forecast.step_cost import prefill_seconds, step_cost
+from paceline.hardware import DraftShape, ModelShape
+from paceline.speculation.method import Speculation
+
+__all__ = ["Calibration", "Observation", "Prior", "Setting", "Terms", "calibrate", "predicted_ratio", "priced", "step_times"]
+
+FloatArray = npt.NDArray[np.float64]
+KERNELS_ALONE = EngineCost(overhead_s=0.0, draft_scale=1.0, efficiency=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One operating point.
+
+    Attributes:
+        target: what is served.
+        where: on what.
+        speculation: how it drafts.
+        draft: the draft's shape; None for a lookup.
+        requests: decoding together.
+        context_tokens: of each.
+        prompt_tokens: of a request, where its whole time was measured; None where decoding alone was.
+        output_tokens: likewise.
+
+    """
+
+    target: ModelShape
+    where: Placement
+    speculation: Speculation
+    draft: DraftShape | None
+    requests: int
+    context_tokens: int
+    prompt_tokens: int | None
+    output_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """A setting priced once: seconds of its parts with kernels at full efficiency.
+
+    Attributes:
+        plain_s: kernels of a plain step.
+        verify_s: kernels of the verifying forward.
+        engine_s: what the engine spends on any step.
+        draft_s: all draft passes.
+        prefill_s: of a request's life, its own prefill and the others'; 0 where decoding alone is meant.
+        output_tokens: of a request; 0 where decoding alone is meant.
+        requests: decoding together.
+        draft_tokens: K.
+
+    """
+
+    plain_s: float
+    verify_s: float
+    engine_s: float
+    draft_s: float
+    prefill_s: float
+    output_tokens: int
+    requests: int
+    draft_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What was measured at a setting: the ratio, or seconds per step of either kind, or both.
+
+    Attributes:
+        terms: the setting, priced.
+        ratio: ρ, or E / S where whole requests were measured.
+        tokens_per_step: E, needed for whole requests only; 1 does for the rest.
+        plain_step_s: seconds per plain step.
+        speculative_step_s: seconds per speculative step.
+        weight: how much it counts.
+
+    """
+
+    terms: Terms
+    ratio: float | None
+    tokens_per_step: float
+    plain_step_s: float | None
+    speculative_step_s: float | None
+    weight: float
+
+    def __post_init__(self) -> None:
+        """Reject an observation of nothing and figures that are not above 0.
+
+        Raises:
+            BadInputError: with the value.
+
+        """
+        measured = [each for each in (self.ratio, self.plain_step_s, self.speculative_step_s) if each is not None]
+        if not measured:
+            raise BadInputError("a calibration point states neither a step-time ratio nor seconds per step; give at least one of them")
+        for value in (*measured, self.tokens_per_step, self.weight):
+            if not (isfinite(value) and value > 0):
+                raise BadInputError(f"a calibration point states {value!r}, which is not a number above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """What is believed before a fit: a triple, and the standard deviations of the logarithms of its three."""
+
+    engine: EngineCost
+    overhead_sd: float
+    draft_sd: float
+    efficiency_sd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A fitted triple and how far it reaches.
+
+    Attributes:
+        engine: the triple.
+        error: root mean square of ln(predicted / measured) over the points fitted.
+        n: points.
+        requests: fewest and most requests seen.
+        draft_tokens: smallest and largest K seen.
+
+    """
+
+    engine: EngineCost
+    error: float
+    n: int
+    requests: tuple[int, int]
+    draft_tokens: tuple[int, int]
+
+    def extrapolations(self, *, requests: int, draft_tokens: int) -> tuple[str, ...]:
+        """What about a question lies outside what was calibrated, in words; empty inside."""
+        found = []
+        for name, asked, (low, high) in (("concurrency", requests, self.requests), ("draft length", draft_tokens, self.draft_tokens)):
+            if not low <= asked <= high:
+                seen = f"{low}" if low == high else f"{low} to {high}"
+                found.append(f"{name} {asked} lies outside the calibrated {seen}; the range is widened")
+        return tuple(found)
+
+    def half_width(self, *, warnings: int) -> float:
+        """Half-width of the range of ln ρ: 80 % of a normal error as large as the fit's (at least 3 %), wider for each of `warnings`."""
+        widened = coefficient("extrapolation_widening") ** warnings
+        return coefficient("range_sd") * max(self.error, coefficient("least_calibration_error")) * widened
+
+
+def priced(setting: Setting) -> Terms:
+    """The parts of a setting's steps.
+
+    Raises:
+        BadInputError: the method needs a draft and there is none, or the GPU does not compute in the dtype.
+
+    """
+    B, L, verified = setting.requests, setting.context_tokens, setting.speculation.verified_tokens
+    plain = forward(setting.target, setting.where, max_tokens=B, per_request=1)
+    terms = forward(setting.target, setting.where, max_tokens=B * verified, per_request=verified)
+    added = drafting(
+        setting.speculation,
+        setting.draft,
+        target=setting.target,
+        where=setting.where,
+        verify=terms,
+        max_requests=B,
+        engine=KERNELS_ALONE,
+    )
+    return Terms(
+        plain_s=float(plain.decoder_s[B] + plain.head_s[B]) + B * (L * plain.kv_token_s(1) + 2 * plain.state_s),
+        verify_s=float(terms.decoder_s[B * verified] + terms.head_s[B * verified])
+        + B * (L * terms.kv_token_s(verified) + (1 + verified) * terms.state_s),
+        engine_s=terms.overhead_s,
+        draft_s=float(added.draft_s[B]) + B * L * added.kv_token_s,
+        prefill_s=_prefill(setting),
+        output_tokens=setting.output_tokens or 0,
+        requests=B,
+        draft_tokens=setting.speculation.draft_tokens,
+    )
+
+
+def _prefill(setting: Setting) -> float:
+    if setting.prompt_tokens is None:
+        return 0.0
+    where = setting.where
+    plain = step_cost(
+        target=setting.target,
+        gpu=where.gpu,
+        gpus=where.gpus,
+        dtype=where.dtype,
+        speculation=None,
+        draft=None,
+        max_tokens=setting.requests + setting.prompt_tokens,
+        max_requests=setting.requests,
+        engine=KERNELS_ALONE,
+    )
+    return prefill_seconds(plain, requests=setting.requests, prompt_tokens=setting.prompt_tokens)
+
+
+def step_times(terms: Terms, engine: EngineCost) -> tuple[float, float]:
+    """Seconds of a plain and of a speculative step."""
+    plain_s = terms.plain_s / engine.efficiency + terms.engine_s
+    return plain_s, terms.verify_s / engine.efficiency + terms.engine_s + engine.overhead_s + engine.draft_scale * terms.draft_s
+
+
+def predicted_ratio(terms: Terms, engine: EngineCost, *, tokens_per_step: float, prefill_slowdown: float) -> float:
+    """ρ; with a prompt and an output E / S of whole requests, whose prefill takes `prefill_slowdown` longer when drafting."""
+    plain_s, speculative_s = step_times(terms, engine)
+    if terms.output_tokens == 0:
+        return speculative_s / plain_s
+    prefill_s, n = terms.prefill_s / engine.efficiency, terms.output_tokens
+    whole_plain_s = prefill_s + n * plain_s
+    return (tokens_per_step * prefill_s * (1 + prefill_slowdown) + n * speculative_s) / whole_plain_s
+
+
+def calibrate(observations: Sequence[Observation], *, prior: Prior, spread: float, prefill_slowdown: float) -> Calibration:
+    """The triple that explains the observations best, starting from `prior`.
+
+    `spread` is the error of one observation, in ln units, beside which the prior weighs.
+
+    Raises:
+        NoEvidenceError: no observations.
+
+    """
+    from scipy.optimize import least_squares
+
+    if not observations:
+        raise NoEvidenceError("nothing was measured to calibrate with")
+
+    def residuals(x: FloatArray) -> FloatArray:
+        engine = _moved(prior.engine, x)
+        errors = [_errors(each, engine, prefill_slowdown) for each in observations]
+        weighed = [error * sqrt(each.weight) / spread for each, own in zip(observations, errors, strict=True) for error in own]
+        return np.array([*weighed, x[0] / prior.overhead_sd, x[1] / prior.draft_sd, x[2] / prior.efficiency_sd])
+
+    found = least_squares(residuals, np.zeros(3), loss="cauchy", bounds=(-4.0, 4.0))
+    engine = _moved(prior.engine, found.x)
+    errors = [error for each in observations for error in _errors(each, engine, prefill_slowdown)]
+    requests = [each.terms.requests for each in observations]
+    lengths = [each.terms.draft_tokens for each in observations]
+    return Calibration(
+        engine=engine,
+        error=sqrt(sum(error * error for error in errors) / len(errors)),
+        n=len(observations),
+        requests=(min(requests), max(requests)),
+        draft_tokens=(min(lengths), max(lengths)),
+    )
+
+
+def _moved(engine: EngineCost, x: FloatArray) -> EngineCost:
+    return EngineCost(
+        overhead_s=engine.overhead_s * exp(x[0]), draft_scale=engine.draft_scale * exp(x[1]), efficiency=engine.efficiency * exp(x[2])
+    )
+
+
+def _errors(seen: Observation, engine: EngineCost, prefill_slowdown: float) -> list[float]:
+    plain_s, speculative_s = step_times(seen.terms, engine)
+    ratio = predicted_ratio(seen.terms, engine, tokens_per_step=seen.tokens_per_step, prefill_slowdown=prefill_slowdown)
+    pairs = ((ratio, seen.ratio), (plain_s, seen.plain_step_s), (speculative_s, seen.speculative_step_s))
+    return [log(said / measured) for said, measured in pairs if measured is not None]

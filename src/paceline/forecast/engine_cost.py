@@ -1,0 +1,71 @@
+"""What an engine adds to the kernels: three numbers, per engine family or from a calibration.
+
+    plain step        kernels / efficiency + engine overhead
+    speculative step  kernels of verifying / efficiency + engine overhead + speculation overhead + draft scale · K draft passes
+
+The engine overhead stays the coefficient of data/step_cost.toml; the triple is what differs between engines and versions.
+"""
+
+from dataclasses import dataclass
+from math import isfinite
+
+from paceline.data.tables import table
+from paceline.errors import BadInputError, UnknownNameError
+from paceline.forecast.kernels import coefficient
+
+__all__ = ["EngineCost", "engine_of_family", "known_families", "uncalibrated"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCost:
+    """One triple.
+
+    Attributes:
+        overhead_s: seconds per speculative step beside verifying and drafting.
+        draft_scale: draft passes take this many times as long as priced from their kernels.
+        efficiency: kernels reach this share of the speed they were measured at.
+
+    """
+
+    overhead_s: float
+    draft_scale: float
+    efficiency: float
+
+    def __post_init__(self) -> None:
+        """Reject a negative overhead and a scale or efficiency that is not above 0.
+
+        Raises:
+            BadInputError: with the value.
+
+        """
+        if not (isfinite(self.overhead_s) and self.overhead_s >= 0):
+            raise BadInputError(f"speculation overhead {self.overhead_s!r} s is not a number from 0 on")
+        for name in ("draft_scale", "efficiency"):
+            value = getattr(self, name)
+            if not (isfinite(value) and value > 0):
+                raise BadInputError(f"{name} = {value!r} is not a number above 0")
+
+
+def uncalibrated(gpus: int) -> EngineCost:
+    """The triple of data/step_cost.toml for one GPU or several: kernels as measured, draft passes as priced."""
+    return EngineCost(
+        overhead_s=coefficient("speculation_overhead_s" if gpus == 1 else "speculation_overhead_tp_s"), draft_scale=1.0, efficiency=1.0
+    )
+
+
+def known_families() -> tuple[str, ...]:
+    """Engine families with a fitted triple."""
+    return tuple(row["engine"] for row in table("calibrations")["family"])
+
+
+def engine_of_family(name: str) -> EngineCost:
+    """The triple fitted to published measurements of one engine family (data/calibrations.toml, fitted by benchmarks/accuracy.py).
+
+    Raises:
+        UnknownNameError: no such family.
+
+    """
+    for row in table("calibrations")["family"]:
+        if row["engine"] == name:
+            return EngineCost(overhead_s=row["overhead_s"], draft_scale=row["draft_scale"], efficiency=row["efficiency"])
+    raise UnknownNameError("engine", name, known_families())

@@ -1,0 +1,76 @@
+"""Calibration points from CSV, JSON and run files."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from paceline.errors import PacelineError
+from paceline.files.calibration import CalibrationPoint, read_calibration
+from paceline.files.runfile import write_run
+from paceline.run import Arm, Load
+from tests.test_files_runfile import whole
+
+POINT = CalibrationPoint(concurrency=8, draft_tokens=3, context=700, plain_step_s=0.007, speculative_step_s=0.011, step_time_ratio=None)
+
+
+def written(folder: Path, text: str) -> Path:
+    """A file with that text."""
+    path = folder / "points"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "concurrency,draft_tokens,context,plain_step_s,speculative_step_s,step_time_ratio\n8,3,700,0.007,0.011,\n",
+        '[{"concurrency": 8, "draft_tokens": 3, "context": 700, "plain_step_s": 0.007, "speculative_step_s": 0.011}]',
+        '{"concurrency": 8, "draft_tokens": 3, "context": 700, "plain_step_s": 0.007, "speculative_step_s": 0.011}',
+    ],
+)
+def test_the_three_ways_to_write_a_point_give_the_same(tmp_path: Path, text: str) -> None:
+    """A spreadsheet and a script must not be read differently."""
+    assert read_calibration(written(tmp_path, text)) == (POINT,)
+
+
+def test_a_run_file_is_a_point_of_its_arm(tmp_path: Path) -> None:
+    """Two measured runs are what most people have."""
+    path = tmp_path / "run.json"
+    for arm in Arm:
+        write_run(replace(whole(), arm=arm, load=Load(concurrency=8, rate_per_s=None), step_seconds=0.01, speculation=None), path)
+        (point,) = read_calibration(path)
+        assert (point.concurrency, point.draft_tokens) == (8, None)
+        assert (point.plain_step_s, point.speculative_step_s) == ((0.01, None) if arm is Arm.BASELINE else (None, 0.01))
+    write_run(replace(whole(), load=Load(concurrency=None, rate_per_s=1.0), step_seconds=0.01), path)
+    with pytest.raises(PacelineError, match="closed loop"):
+        read_calibration(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no points"),
+        ("[]", "no points"),
+        ("[7]", "not an object"),
+        ("[{", "not JSON"),
+        ('[{"plain_step_s": 1}]', "no concurrency"),
+        ("concurrency,plain_step\n1,2\n", "plain_step_s"),
+        ("concurrency,plain_step_s\n1.5,2\n", "whole number"),
+        ("concurrency,plain_step_s\n1,fast\n", "not a number above 0"),
+        ("concurrency,plain_step_s\n1,-2\n", "not a number above 0"),
+    ],
+)
+def test_a_file_of_no_points_says_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+    """Whoever typed it has to be able to mend it."""
+    with pytest.raises(PacelineError, match=said):
+        read_calibration(written(tmp_path, text))
+
+
+def test_a_file_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+    """A path mistyped, or a picture."""
+    with pytest.raises(PacelineError, match="cannot be read"):
+        read_calibration(tmp_path / "none")
+    (tmp_path / "points").write_bytes(b"\xff\xfe")
+    with pytest.raises(PacelineError, match="UTF-8"):
+        read_calibration(tmp_path / "points")
