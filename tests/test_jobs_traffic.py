@@ -97,9 +97,10 @@ def test_prompts_alone_have_no_acceptance_and_an_assumed_length() -> None:
     assert any(note.startswith(f"{count} of {count} exchanges have no answer") for note in found.notes)
 
 
-def test_a_trace_has_times_and_no_acceptance() -> None:
+@pytest.mark.parametrize("name", ["azure_trace.csv", "burstgpt_trace.csv", "mooncake_trace.jsonl"])
+def test_a_trace_has_times_and_no_acceptance(name: str) -> None:
     """Lengths and instants are all it holds; its lines that cannot be used are told."""
-    found = loaded(SHAPES / "azure_trace.csv")
+    found = loaded(SHAPES / name)
     assert found.has_arrivals
     assert found.replayed is None
     assert found.why_not is not None
@@ -108,7 +109,13 @@ def test_a_trace_has_times_and_no_acceptance() -> None:
     assert instants == sorted(instants)
     assert instants[0] == 0
     assert found.warnings
-    assert found.inputs.keys() == {"azure_trace.csv"}
+    assert found.inputs.keys() == {name}
+
+
+def test_a_traces_column_names_its_segments() -> None:
+    """Calls of programs would be forecast with the acceptance of people's."""
+    found = loaded(SHAPES / "burstgpt_trace.csv", reading=replace(READING, segment_field="Model"))
+    assert found.workload.segments == ("ChatGPT", "GPT-4")
 
 
 def test_answers_and_prompts_may_be_mixed(tmp_path: Path) -> None:

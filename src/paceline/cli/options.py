@@ -255,7 +255,9 @@ def add_traffic(parser: argparse.ArgumentParser) -> None:
     """How a log is read."""
     group = parser.add_argument_group("traffic")
     group.add_argument("--tokenizer", type=Path, metavar="FILE", help="the target's tokenizer.json (default: bytes, labelled as such)")
-    group.add_argument("--segment-field", metavar="NAME", help="the field that names a line's segment, dots for nested ones")
+    group.add_argument(
+        "--segment-field", metavar="NAME", help="the field or the trace's column that names the segment, dots for nested fields"
+    )
     group.add_argument("--segment-rule", metavar="RULE", help="code-or-chat or single, where no field names the segment")
 
 

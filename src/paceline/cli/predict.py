@@ -120,7 +120,12 @@ def _add_simulate(verbs: Verbs) -> None:
     add_method(parser)
     add_acceptance(parser)
     add_traffic(parser)
-    parser.add_argument("--traffic", default="demo", metavar="LOG|demo", help="a chat log, a trace, or the packaged demo traffic (default)")
+    parser.add_argument(
+        "--traffic",
+        default="demo",
+        metavar="LOG|demo",
+        help="a chat log, a trace (Azure, BurstGPT, Mooncake), or the packaged demo traffic (default)",
+    )
     arrivals = parser.add_mutually_exclusive_group()
     arrivals.add_argument("--concurrency", type=positive_int, default=32, metavar="N", help="requests in flight (default 32)")
     arrivals.add_argument("--rate", type=positive, default=None, metavar="R", help="Poisson arrivals, requests per second")

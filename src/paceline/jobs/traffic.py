@@ -102,7 +102,7 @@ def load_traffic(paths: tuple[str, ...], reading: Reading, *, progress: Callable
         return _chat_logs(files, reading, progress)
     if len(files) > 1:
         raise BadInputError("a trace is read alone; give one trace, or chat logs only")
-    return _trace(files[0], progress)
+    return _trace(files[0], reading, progress)
 
 
 def file_bytes(paths: Iterable[str]) -> int | None:
@@ -127,8 +127,8 @@ def _chat_logs(files: tuple[Path, ...], reading: Reading, progress: Callable[[in
     return passed.traffic(notes=(), warnings=_warnings(log.report), inputs=_hashes(files))
 
 
-def _trace(file: Path, progress: Callable[[int], None]) -> Traffic:
-    workload, report = read_trace(file, segment=TRACE_SEGMENT, limit=None)
+def _trace(file: Path, reading: Reading, progress: Callable[[int], None]) -> Traffic:
+    workload, report = read_trace(file, segment=TRACE_SEGMENT, segment_field=reading.segment_field, limit=None)
     progress(file.stat().st_size)
     return Traffic(
         workload=workload,
