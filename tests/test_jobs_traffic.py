@@ -13,7 +13,9 @@ import pytest
 from paceline.errors import BadInputError
 from paceline.jobs.traffic import DEMO, Reading, Traffic, file_bytes, load_traffic
 from paceline.replay.ngram import NgramRule, replay
+from paceline.replay.suffix import SuffixRule
 from paceline.speculation.counts import AcceptanceCounts
+from paceline.speculation.method import Method
 from paceline.traffic.exchange import TokenStream
 
 SHAPES = Path(__file__).parent / "data" / "traffic"
@@ -75,6 +77,20 @@ def test_the_logs_own_token_ids_are_replayed_and_named(tmp_path: Path) -> None:
     assert counts.accepted_tokens > 0
     assert found.replayed.groups["chat"] == (counts,)
     assert found.replayed.pooled()["code"] == counts
+
+
+def test_suffix_drafts_are_replayed_where_they_are_asked_for(tmp_path: Path) -> None:
+    """n-gram figures under the name of another method; the second answer repeats the first, which only the cache of outputs knows."""
+    rule = SuffixRule(depth=24, cached_requests=10, factor=1.0, least_probability=0.1, draft_tokens=3)
+    rows = [{**with_ids(i), "request": {"messages": [{"role": "user", "content": "y"}]}} for i in (7, 8)]
+    for row in rows:
+        row["response"]["prompt_token_ids"] = [99]
+    found = loaded(log(tmp_path / "log.jsonl", rows), reading=replace(READING, rule=rule))
+    assert found.replayed is not None
+    assert found.pooled(Method.NGRAM) is None
+    assert found.pooled(Method.SUFFIX) == found.replayed.pooled()
+    first, second = found.replayed.groups["chat"]
+    assert (first.accepted_tokens, second.accepted_tokens) == (0, 4)
 
 
 def test_counts_stay_by_request_for_the_intervals(tmp_path: Path) -> None:

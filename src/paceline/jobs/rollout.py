@@ -140,7 +140,7 @@ def roll_out(job: Job, out: Path, *, reading: Callable[[int], None], step: Calla
     found = scenario(job.asked)
     need_seats(job.concurrencies[-1], job.simulation)
     commands = launch_commands(job.asked, found, job.version, ngram=job.ngram)
-    step("reading traffic and replaying n-gram drafts")
+    step("reading traffic and replaying drafts")
     traffic = load_traffic(job.traffic, job.reading, progress=reading)
     known = _acceptance(job, found, traffic)
     folder = _Folder(out)
@@ -167,7 +167,7 @@ def roll_out(job: Job, out: Path, *, reading: Callable[[int], None], step: Calla
 def _acceptance(job: Job, found: Scenario, traffic: Traffic) -> KnownAcceptance:
     return choose(
         job.acceptance,
-        replayed=None if traffic.replayed is None else traffic.replayed.pooled(),
+        replayed=traffic.pooled(job.asked.method),
         method=job.asked.method,
         segments=traffic.workload.segments,
         draft_tokens=found.speculation.draft_tokens,
