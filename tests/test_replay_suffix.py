@@ -94,12 +94,20 @@ def test_both_implementations_count_the_same_on_random_logs() -> None:
     assert accepted > LOGS
 
 
-def test_a_cache_that_outgrows_its_room_keeps_its_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_outgrows_its_room_keeps_its_outputs() -> None:
     """Outputs lost while arrays grow would make acceptance fall with the length of the log."""
-    monkeypatch.setattr(suffix, "FIRST_ROOM_TOKENS", 8)  # room for a few tokens, not a mock: the same code at a smaller size
     rng = np.random.default_rng(5)
-    for _ in range(max(4, LOGS // 10)):
-        replayed([each for _ in range(3) for each in random_log(rng)], random_rule(rng))
+    log = [stream([], rng.integers(0, 3, 40).tolist()) for _ in range(10)]
+    assert sum(each.output.size for each in log) > suffix.FIRST_ROOM_TOKENS
+    for kept in (4, 100):
+        replayed(log, replace(RULE, depth=5, cached_requests=kept))
+
+
+def test_a_vocabulary_that_outgrows_its_room_keeps_its_words() -> None:
+    """Words beyond the first few hundred would be drafted as one another."""
+    many = list(range(5, suffix.FIRST_ROOM_TOKENS + 50))
+    log = [stream([], [1, 2, 3]), stream(many, [7, 8, 9, 10]), stream([1, 2, *many[::-1]], [1, 2, 3, 300, 299])]
+    assert [row[3] for row in replayed(log, replace(RULE, depth=4, draft_tokens=2))] == [0, 2, 2]
 
 
 def test_figures_do_not_depend_on_the_compiler() -> None:

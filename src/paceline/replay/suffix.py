@@ -36,7 +36,7 @@ __all__ = ["SuffixRule", "replay_suffix"]
 
 IndexArray = npt.NDArray[np.int32]
 MOST_DEPTH = 256
-FIRST_ROOM_TOKENS = 1 << 14
+FIRST_ROOM_TOKENS = 1 << 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
