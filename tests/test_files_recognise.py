@@ -13,7 +13,14 @@ DATA = Path(__file__).parent / "data" / "traffic"
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("openai_chat.jsonl", "chat-log"), ("sharegpt.json", "chat-log"), ("prompts.jsonl", "chat-log"), ("azure_trace.csv", "azure-trace")],
+    [
+        ("openai_chat.jsonl", "chat-log"),
+        ("sharegpt.json", "chat-log"),
+        ("prompts.jsonl", "chat-log"),
+        ("azure_trace.csv", "azure-trace"),
+        ("burstgpt_trace.csv", "burstgpt-trace"),
+        ("mooncake_trace.jsonl", "mooncake-trace"),
+    ],
 )
 def test_a_file_is_known_by_its_content(tmp_path: Path, name: str, kind: str) -> None:
     """A trace named .json, or a packed log without .gz, would be refused or misread."""

@@ -106,10 +106,11 @@ def test_a_segment_that_the_traffic_lacks_is_a_typing_error() -> None:
 def test_a_replayed_segment_without_a_draft_never_drafts() -> None:
     """No draft is not an acceptance of 0 at full price: it costs nothing either."""
     counts = {"chat": AcceptanceCounts(steps=9, drafts=0, drafted_tokens=0, accepted_tokens=0, accepted_per_position=(0, 0, 0))}
-    found = from_replay(counts, ("chat",), draft_tokens=3)
+    found = from_replay(counts, ("chat",), method=Method.SUFFIX, draft_tokens=3)
     assert found.by_segment["chat"] == Acceptance(survival=(0.0, 0.0, 0.0), coverage=0.0)
+    assert found.label == "replayed: suffix drafts (shorter ones are charged as K long) on this log's own tokens"
     with pytest.raises(NoEvidenceError, match="'code' has no answer in the log"):
-        from_replay(counts, ("code",), draft_tokens=3)
+        from_replay(counts, ("code",), method=Method.NGRAM, draft_tokens=3)
 
 
 def test_a_segment_that_a_profile_lacks_takes_its_chat_figure_and_says_so() -> None:

@@ -279,6 +279,8 @@ SMALL = ["--target", "llama-3.1-8b", "--gpus", "1", "--requests", "8", "--concur
         ("prompts.jsonl", 0),
         ("sharegpt.json", 0),
         ("azure_trace.csv", 0),
+        ("burstgpt_trace.csv", 0),
+        ("mooncake_trace.jsonl", 0),
         ("README.md", 2),
     ],
 )

@@ -13,7 +13,9 @@ import pytest
 from paceline.errors import BadInputError
 from paceline.jobs.traffic import DEMO, Reading, Traffic, file_bytes, load_traffic
 from paceline.replay.ngram import NgramRule, replay
+from paceline.replay.suffix import SuffixRule
 from paceline.speculation.counts import AcceptanceCounts
+from paceline.speculation.method import Method
 from paceline.traffic.exchange import TokenStream
 
 SHAPES = Path(__file__).parent / "data" / "traffic"
@@ -77,6 +79,20 @@ def test_the_logs_own_token_ids_are_replayed_and_named(tmp_path: Path) -> None:
     assert found.replayed.pooled()["code"] == counts
 
 
+def test_suffix_drafts_are_replayed_where_they_are_asked_for(tmp_path: Path) -> None:
+    """n-gram figures under the name of another method; the second answer repeats the first, which only the cache of outputs knows."""
+    rule = SuffixRule(depth=24, cached_requests=10, factor=1.0, least_probability=0.1, draft_tokens=3)
+    rows = [{**with_ids(i), "request": {"messages": [{"role": "user", "content": "y"}]}} for i in (7, 8)]
+    for row in rows:
+        row["response"]["prompt_token_ids"] = [99]
+    found = loaded(log(tmp_path / "log.jsonl", rows), reading=replace(READING, rule=rule))
+    assert found.replayed is not None
+    assert found.pooled(Method.NGRAM) is None
+    assert found.pooled(Method.SUFFIX) == found.replayed.pooled()
+    first, second = found.replayed.groups["chat"]
+    assert (first.accepted_tokens, second.accepted_tokens) == (0, 4)
+
+
 def test_counts_stay_by_request_for_the_intervals(tmp_path: Path) -> None:
     """Pooled before their time, ten requests would be one unit without a spread."""
     found = loaded(log(tmp_path / "log.jsonl", [with_ids(i) for i in range(10)]))
@@ -97,9 +113,10 @@ def test_prompts_alone_have_no_acceptance_and_an_assumed_length() -> None:
     assert any(note.startswith(f"{count} of {count} exchanges have no answer") for note in found.notes)
 
 
-def test_a_trace_has_times_and_no_acceptance() -> None:
+@pytest.mark.parametrize("name", ["azure_trace.csv", "burstgpt_trace.csv", "mooncake_trace.jsonl"])
+def test_a_trace_has_times_and_no_acceptance(name: str) -> None:
     """Lengths and instants are all it holds; its lines that cannot be used are told."""
-    found = loaded(SHAPES / "azure_trace.csv")
+    found = loaded(SHAPES / name)
     assert found.has_arrivals
     assert found.replayed is None
     assert found.why_not is not None
@@ -108,7 +125,13 @@ def test_a_trace_has_times_and_no_acceptance() -> None:
     assert instants == sorted(instants)
     assert instants[0] == 0
     assert found.warnings
-    assert found.inputs.keys() == {"azure_trace.csv"}
+    assert found.inputs.keys() == {name}
+
+
+def test_a_traces_column_names_its_segments() -> None:
+    """Calls of programs would be forecast with the acceptance of people's."""
+    found = loaded(SHAPES / "burstgpt_trace.csv", reading=replace(READING, segment_field="Model"))
+    assert found.workload.segments == ("ChatGPT", "GPT-4")
 
 
 def test_answers_and_prompts_may_be_mixed(tmp_path: Path) -> None:

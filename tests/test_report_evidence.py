@@ -65,7 +65,7 @@ def test_a_replay_pools_by_drafted_tokens_in_all_and_by_segment() -> None:
 def test_the_replays_table_has_a_line_per_segment_and_one_for_all() -> None:
     """A segment's name from a log must neither steer the terminal nor break the table."""
     body = replayed_dict(GROUPS, confidence=0.95, rng=np.random.default_rng(1))
-    text = replayed_text(body, exchanges=1234, notes=(f"tokens by {HOSTILE}",))
+    text = replayed_text(body, drafts="n-gram", exchanges=1234, notes=(f"tokens by {HOSTILE}",))
     assert text.splitlines()[0] == "n-gram acceptance on 1,234 answers"
     assert all(each.isprintable() for each in text.splitlines())
     assert cells(text, "chat").startswith("40 ")
@@ -80,7 +80,7 @@ def test_one_segment_needs_no_total_and_one_never_drafted_has_dashes() -> None:
     """0 in the place of a dash would be an acceptance that nobody measured."""
     body = replayed_dict({"chat": (counts(7, (), drafts=0),)}, confidence=0.95, rng=np.random.default_rng(1))
     assert body["alpha"] is None
-    text = replayed_text(body, exchanges=1, notes=())
+    text = replayed_text(body, drafts="n-gram", exchanges=1, notes=())
     assert "all traffic" not in text
     assert cells(text, "chat").startswith("7 ")
     assert cells(text, "chat").split().count("–") == 3, "α, τ and survival"
@@ -90,7 +90,7 @@ def test_an_interval_with_an_unknown_end_shows_it() -> None:
     """One request has no spread, and an end that is left out looks certain."""
     body = replayed_dict({"chat": GROUPS["chat"]}, confidence=0.95, rng=np.random.default_rng(1))
     body["segments"]["chat"]["alpha"] = {"value": 0.3, "low": None, "high": 0.5, "confidence": 0.95, "n": 1}
-    assert "0.300 (? to 0.500)" in replayed_text(body, exchanges=1, notes=())
+    assert "0.300 (? to 0.500)" in replayed_text(body, drafts="n-gram", exchanges=1, notes=())
 
 
 def test_many_positions_are_cut_and_counted() -> None:

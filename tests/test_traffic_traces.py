@@ -78,10 +78,10 @@ def test_a_day_that_no_calendar_has_is_refused(text: str) -> None:
 def test_a_trace_becomes_requests_counted_from_the_earliest() -> None:
     """A simulation would start 54 years into the run, or with a request before its start."""
     rows = [
-        TraceRow(arrived_at_ns=5 * NS, prompt_tokens=10, output_tokens=1),
-        TraceRow(arrived_at_ns=4 * NS, prompt_tokens=20, output_tokens=2),
+        TraceRow(arrived_at_ns=5 * NS, prompt_tokens=10, output_tokens=1, segment="code", prefix_hashes=None),
+        TraceRow(arrived_at_ns=4 * NS, prompt_tokens=20, output_tokens=2, segment="code", prefix_hashes=(7,)),
     ]
-    made = workload_from_trace(rows, source="t.csv", segment="code")
+    made = workload_from_trace(rows, source="t.csv")
     assert [(each.id, each.arrived_at_s, each.prompt_tokens, each.output_tokens, each.segment) for each in made.requests] == [
         ("1", 0.0, 20, 2, "code"),
         ("2", 1.0, 10, 1, "code"),
@@ -92,12 +92,12 @@ def test_a_trace_becomes_requests_counted_from_the_earliest() -> None:
 def test_a_trace_without_rows_is_refused() -> None:
     """An empty file would simulate to a perfect result."""
     with pytest.raises(BadInputError, match="no requests"):
-        workload_from_trace([], source="t.csv", segment="all")
+        workload_from_trace([], source="t.csv")
 
 
 def test_a_row_is_out_of_order_when_one_above_it_is_later() -> None:
     """Of 1 3 2 2 4 the two 2s are; a clock that jumped would go unnoticed."""
-    rows = [TraceRow(arrived_at_ns=each, prompt_tokens=1, output_tokens=1) for each in (1, 3, 2, 2, 4)]
+    rows = [TraceRow(arrived_at_ns=each, prompt_tokens=1, output_tokens=1, segment="code", prefix_hashes=None) for each in (1, 3, 2, 2, 4)]
     assert rows_out_of_order(rows) == 2
     assert rows_out_of_order([]) == 0
 
@@ -106,8 +106,11 @@ def test_a_row_is_out_of_order_when_one_above_it_is_later() -> None:
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=20))
 def test_no_row_is_lost_and_order_is_by_arrival(instants_ns: list[int]) -> None:
     """A row lost in sorting is traffic that nobody plans for."""
-    rows = [TraceRow(arrived_at_ns=each, prompt_tokens=number, output_tokens=1) for number, each in enumerate(instants_ns, 1)]
-    made = workload_from_trace(rows, source="t", segment="all")
+    rows = [
+        TraceRow(arrived_at_ns=each, prompt_tokens=number, output_tokens=1, segment="code", prefix_hashes=None)
+        for number, each in enumerate(instants_ns, 1)
+    ]
+    made = workload_from_trace(rows, source="t")
     assert sorted(each.prompt_tokens for each in made.requests) == list(range(1, len(rows) + 1))
     assert [each.arrived_at_s for each in made.requests] == sorted((each - min(instants_ns)) / NS for each in instants_ns)
     assert (rows_out_of_order(rows) == 0) == (instants_ns == sorted(instants_ns))

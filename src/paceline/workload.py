@@ -15,13 +15,18 @@ __all__ = ["Request", "Workload"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: `prompt_tokens` in, `output_tokens` out (both at least 1), sent at `arrived_at_s`, of kind `segment`."""
+    """One request: `prompt_tokens` in, `output_tokens` out (both at least 1), sent at `arrived_at_s`, of kind `segment`.
+
+    `prefix_hashes` names each block of 512 prompt tokens: two requests whose hashes begin alike begin with the same tokens. It is None, and
+    may be left out, where nobody says so: it is a fact of some traces only, and without it no two prompts count as alike.
+    """
 
     id: str
     arrived_at_s: float
     prompt_tokens: int
     output_tokens: int
     segment: str
+    prefix_hashes: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         """Reject lengths below 1 token, instants before the start and nameless segments.

@@ -3,7 +3,18 @@
 import argparse
 from pathlib import Path
 
-from paceline.cli.options import Verbs, add_json, add_ngram, add_seed, add_traffic, add_verb, duration, fraction, positive_int
+from paceline.cli.options import (
+    Verbs,
+    add_json,
+    add_ngram,
+    add_seed,
+    add_suffix,
+    add_traffic,
+    add_verb,
+    duration,
+    fraction,
+    positive_int,
+)
 
 __all__ = ["add_verbs"]
 
@@ -24,9 +35,10 @@ def _add_replay(verbs: Verbs) -> None:
         example="paceline replay demo --method ngram --draft-tokens 5 --ngram-min 2 --ngram-max 4",
     )
     parser.add_argument("logs", nargs="+", metavar="LOG", help="chat logs (JSONL or JSON, .gz too), or demo for the packaged traffic")
-    parser.add_argument("--method", choices=["ngram"], default="ngram", help="what drafts; without a model only n-gram (default)")
+    parser.add_argument("--method", choices=["ngram", "suffix"], default="ngram", help="what drafts without a model (default ngram)")
     parser.add_argument("--draft-tokens", type=positive_int, default=5, metavar="K", help="tokens drafted per step (default 5)")
     add_ngram(parser)
+    add_suffix(parser)
     add_traffic(parser)
     add_seed(parser)
     add_json(parser)

@@ -26,11 +26,12 @@ from paceline.verdict import Caution, Decision
 __all__ = ["policy_of", "run_gate", "run_measure", "run_replay"]
 
 CONFIDENCE = 0.95
+DRAFTS = {"ngram": "n-gram", "suffix": "suffix"}
 EXIT_CODES = {Decision.SHIP: 0, Decision.SHIP_SEGMENTS: 0, Decision.KEEP: 1, Decision.CANNOT_TELL: 4}
 
 
 def run_replay(options: argparse.Namespace) -> int:
-    """`replay`: n-gram acceptance on logged answers, by segment."""
+    """`replay`: acceptance of n-gram or suffix drafts on logged answers, by segment."""
     with progress("replaying", total=file_bytes(options.logs)) as bar:
         traffic = load_traffic(tuple(options.logs), reading(options), progress=bar)
     if traffic.replayed is None:
@@ -38,7 +39,8 @@ def run_replay(options: argparse.Namespace) -> int:
     rng = np.random.default_rng(options.seed)
     body = replayed_dict(traffic.replayed.groups, confidence=CONFIDENCE, rng=rng)
     notes = [*traffic.notes, *traffic.warnings]
-    text = replayed_text(body, exchanges=traffic.replayed.requests, notes=notes)
+    drafts = DRAFTS[options.method]
+    text = replayed_text(body, drafts=drafts, exchanges=traffic.replayed.requests, notes=notes)
     answer(options, body={"exchanges": traffic.replayed.requests, **body, "notes": notes}, text=text, inputs=traffic.inputs)
     return 0
 

@@ -28,6 +28,7 @@ __all__ = [
     "add_replica",
     "add_seed",
     "add_simulation",
+    "add_suffix",
     "add_traffic",
     "add_verb",
     "asked_acceptance",
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from paceline.jobs.scenario import Asked
     from paceline.jobs.traffic import Reading
 
+VLLM_SUFFIX: dict[str, Any] = {"depth": 24, "cached_requests": 10_000, "factor": 1.0, "least_probability": 0.1}
 Verbs = Any  # argparse keeps the type of what add_subparsers returns to itself
 Run = Callable[[argparse.Namespace], int]
 
@@ -210,6 +212,17 @@ def add_ngram(group: Any) -> None:
     group.add_argument("--ngram-max", type=positive_int, default=4, metavar="N", help="longest n-gram looked for, first (default 4)")
 
 
+def add_suffix(parser: argparse.ArgumentParser) -> None:
+    """What suffix decoding looks up; elsewhere vLLM's defaults stand, as they do in the server it launches."""
+    group = parser.add_argument_group("suffix decoding (defaults are vLLM's)")
+    group.add_argument("--suffix-depth", type=positive_int, default=24, metavar="N", help="tokens of match and draft together (default 24)")
+    group.add_argument(
+        "--suffix-cached-requests", type=int, default=10_000, metavar="N", help="earlier outputs kept, 0 for none (default 10000)"
+    )
+    group.add_argument("--suffix-factor", type=not_negative, default=1.0, metavar="F", help="tokens drafted per token matched (default 1)")
+    group.add_argument("--suffix-least-probability", type=fraction, default=0.1, metavar="P", help="of a drafted token (default .1)")
+
+
 def add_acceptance(parser: argparse.ArgumentParser) -> None:
     """Acceptance, always typed."""
     whole = parser.add_argument_group("acceptance (at most one of the first six; without any, a labelled profile of the method)")
@@ -277,7 +290,9 @@ def add_traffic(parser: argparse.ArgumentParser) -> None:
     """How a log is read."""
     group = parser.add_argument_group("traffic")
     group.add_argument("--tokenizer", type=Path, metavar="FILE", help="the target's tokenizer.json (default: bytes, labelled as such)")
-    group.add_argument("--segment-field", metavar="NAME", help="the field that names a line's segment, dots for nested ones")
+    group.add_argument(
+        "--segment-field", metavar="NAME", help="the field or the trace's column that names the segment, dots for nested fields"
+    )
     group.add_argument("--segment-rule", metavar="RULE", help="code-or-chat or single, where no field names the segment")
 
 
@@ -316,12 +331,19 @@ def reading(options: argparse.Namespace) -> "Reading":
     """How traffic is to be read."""
     from paceline.jobs.traffic import Reading
     from paceline.replay.ngram import NgramRule
+    from paceline.replay.suffix import SuffixRule
 
+    suffix = {name: getattr(options, f"suffix_{name}", value) for name, value in VLLM_SUFFIX.items()}
+    rule = (
+        SuffixRule(draft_tokens=options.draft_tokens, **suffix)
+        if options.method == Method.SUFFIX
+        else NgramRule(min_tokens=options.ngram_min, max_tokens=options.ngram_max, draft_tokens=options.draft_tokens)
+    )
     return Reading(
         tokenizer=options.tokenizer,
         segment_rule=options.segment_rule,
         segment_field=options.segment_field,
-        rule=NgramRule(min_tokens=options.ngram_min, max_tokens=options.ngram_max, draft_tokens=options.draft_tokens),
+        rule=rule,
         assumed_output_tokens=getattr(options, "assume_output_tokens", 1),
         seed=options.seed,
     )

@@ -1,6 +1,7 @@
-"""Verbs that need no server: lesson, forecast, memory, simulate."""
+"""Verbs that need no server: lesson, forecast, memory, simulate, sweep."""
 
 import argparse
+import os
 from pathlib import Path
 
 from paceline.cli.options import (
@@ -18,6 +19,7 @@ from paceline.cli.options import (
     not_negative,
     positive,
     positive_int,
+    probabilities,
     segment_share,
 )
 
@@ -30,6 +32,7 @@ def add_verbs(verbs: Verbs) -> None:
     _add_forecast(verbs)
     _add_memory(verbs)
     _add_simulate(verbs)
+    _add_sweep(verbs)
 
 
 def _add_lesson(verbs: Verbs) -> None:
@@ -138,7 +141,12 @@ def _add_simulate(verbs: Verbs) -> None:
     add_method(parser)
     add_acceptance(parser)
     add_traffic(parser)
-    parser.add_argument("--traffic", default="demo", metavar="LOG|demo", help="a chat log, a trace, or the packaged demo traffic (default)")
+    parser.add_argument(
+        "--traffic",
+        default="demo",
+        metavar="LOG|demo",
+        help="a chat log, a trace (Azure, BurstGPT, Mooncake), or the packaged demo traffic (default)",
+    )
     arrivals = parser.add_mutually_exclusive_group()
     arrivals.add_argument("--concurrency", type=positive_int, default=32, metavar="N", help="requests in flight (default 32)")
     arrivals.add_argument("--rate", type=positive, default=None, metavar="R", help="Poisson arrivals, requests per second")
@@ -153,3 +161,41 @@ def _simulate(options: argparse.Namespace) -> int:
     from paceline.cli.predicting import run_simulate
 
     return run_simulate(options)
+
+
+def _add_sweep(verbs: Verbs) -> None:
+    parser = add_verb(
+        verbs,
+        "sweep",
+        _sweep,
+        question="where does drafting pay, and with which draft length at which load?",
+        example="paceline sweep --gpu h100 --gpus 4 --alphas .3,.5,.7 --draft-lengths 1,3,5 --concurrencies 1,8,64,256",
+    )
+    add_hardware(parser)
+    add_method(parser)
+    group = parser.add_argument_group("grid")
+    group.add_argument(
+        "--alphas",
+        type=probabilities,
+        default=(0.3, 0.5, 0.7),
+        metavar="A,…",
+        help="accepted / drafted at --draft-tokens (default .3,.5,.7)",
+    )
+    group.add_argument("--draft-lengths", type=counts, default=(1, 3, 5), metavar="K,…", help="tokens drafted per step (default 1,3,5)")
+    group.add_argument("--concurrencies", type=counts, default=(1, 8, 64), metavar="N,…", help="requests in flight (default 1,8,64)")
+    group.add_argument(
+        "--contexts", type=counts, default=(700, 2000), metavar="TOKENS,…", help="context of a decode step (default 700,2000)"
+    )
+    group.add_argument("--output-tokens", type=positive_int, default=250, metavar="N", help="output length (default 250)")
+    parser.add_argument("--simulate", action="store_true", help="simulate every point too; best draft lengths then rest on that")
+    parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="keep points there as they finish, and go on from them")
+    parser.add_argument("--workers", type=positive_int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one per core)")
+    add_simulation(parser)
+    add_seed(parser)
+    add_json(parser)
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    from paceline.cli.sweeping import run_sweep
+
+    return run_sweep(options)

@@ -152,10 +152,9 @@ def run_simulate(options: argparse.Namespace) -> int:
     asked = scenario(scenario_asked(options))
     with progress("reading traffic", total=None) as bar:
         traffic = load_traffic((options.traffic,), reading(options), progress=bar)
-    replayed = None if traffic.replayed is None else traffic.replayed.pooled()
     known = choose(
         asked_acceptance(options),
-        replayed=replayed,
+        replayed=traffic.pooled(options.method),
         method=options.method,
         segments=traffic.workload.segments,
         draft_tokens=asked.speculation.draft_tokens,

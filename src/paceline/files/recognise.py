@@ -5,15 +5,15 @@ from typing import Literal
 
 from paceline.errors import BadInputError, printable
 from paceline.files.lines import BYTE_ORDER_MARK, LOOK_BYTES, opened
-from paceline.files.trace import AZURE_COLUMNS, columns_of
+from paceline.files.trace import TRACES_WE_READ, TraceKind, trace_kind_of
 
 __all__ = ["TrafficKind", "kind_of"]
 
-TrafficKind = Literal["chat-log", "azure-trace"]
+TrafficKind = Literal["chat-log"] | TraceKind
 
 
 def kind_of(path: Path) -> TrafficKind:
-    """The kind: "azure-trace" where the first line is that trace's header, "chat-log" where a line of the first block opens like JSON.
+    """The kind: a trace where the first line is one's header or request, "chat-log" where a line of the first block opens like JSON.
 
     Raises:
         BadInputError: the file cannot be read, is empty or binary, or is neither.
@@ -22,11 +22,12 @@ def kind_of(path: Path) -> TrafficKind:
     with opened(path) as source:
         start = source.stream.peek(LOOK_BYTES)[:LOOK_BYTES].removeprefix(BYTE_ORDER_MARK)
     lines = start.splitlines()
-    if columns_of(lines[0] if lines else b"") is not None:
-        return "azure-trace"
+    trace = trace_kind_of(lines[0] if lines else b"")
+    if trace is not None:
+        return trace
     if any(line.lstrip().startswith((b"{", b"[")) for line in lines):
         return "chat-log"
     raise BadInputError(
-        f"{printable(str(path))} is neither a chat log (one JSON object per line, or a JSON array) nor a trace (CSV with the header "
-        f"{','.join(AZURE_COLUMNS)}); convert it to one of them"
+        f"{printable(str(path))} is neither a chat log (one JSON object per line, or a JSON array) nor a trace "
+        f"({TRACES_WE_READ}); convert it to one of them"
     )

@@ -1,43 +1,42 @@
-"""Reads the Azure LLM inference trace of 2023: one CSV row per request with its instant, prompt tokens and output tokens.
+"""Reads published request traces: one row per request with its instant, prompt tokens and output tokens, and no text.
 
-Columns are found by name, so that more of them and another order do no harm. A row that cannot be used is counted by reason
-(`read_report`).
+Azure's and BurstGPT's tables (`trace_csv`) and Mooncake's JSON lines (`trace_mooncake`), told apart by their first line. A row that cannot
+be used is counted by reason (`read_report`); so are requests without a prompt or without an answer.
 """
 
-import csv
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
+from typing import Literal
 
 from paceline.errors import BadInputError, printable
 from paceline.files.lines import RawLine, nothing_usable, opened, raw_lines
 from paceline.files.read_report import ReadReport, Tally, Unusable
-from paceline.traffic.traces import TraceRow, instant_ns, rows_out_of_order, workload_from_trace
+from paceline.files.trace_csv import CSV_TRACES, csv_reader, csv_trace_of
+from paceline.files.trace_mooncake import MOONCAKE_KEYS, is_mooncake, mooncake_reader
+from paceline.files.trace_rows import RowReader
+from paceline.traffic.segments import UNLABELLED, segment_rule
+from paceline.traffic.traces import TraceRow, rows_out_of_order, workload_from_trace
 from paceline.workload import Workload
 
-__all__ = ["AZURE_COLUMNS", "columns_of", "read_trace"]
+__all__ = ["TRACES_WE_READ", "TraceKind", "read_trace", "trace_kind_of"]
 
-AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-MAX_TOKENS_DIGITS = 9
-
-NOT_UTF8 = "not UTF-8"
-NOT_CSV = "not CSV"
-TOO_FEW = "fewer columns than the header"
-NOT_COUNT = "not a count of tokens"
-NO_TOKENS = "zero tokens, which no request has"
-NOT_INSTANT = "not an instant"
+TraceKind = Literal["azure-trace", "burstgpt-trace", "mooncake-trace"]
 OUT_OF_ORDER = "arrived before a row above: sorted"
+TRACES_WE_READ = (
+    f"CSV with the header {' or '.join(','.join(each.columns) for each in CSV_TRACES)}, or JSON lines with {', '.join(MOONCAKE_KEYS)}"
+)
 
-WANTED = f"give a CSV file with the header {','.join(AZURE_COLUMNS)} and at least one row"
 
+def read_trace(path: Path, *, segment: str, segment_field: str | None, limit: int | None) -> tuple[Workload, ReadReport]:
+    """The trace as a workload, counted from its earliest request, and what became of its rows.
 
-def read_trace(path: Path, *, segment: str, limit: int | None) -> tuple[Workload, ReadReport]:
-    """The trace as a workload of one segment, counted from its earliest request, and what became of its rows.
-
-    With `limit` reading stops after that many usable rows, in the file's order; rows behind it are not counted.
+    All requests are of `segment`, or with `segment_field` of the segment which that column or key names. With `limit` reading stops after
+    that many usable rows, in the file's order; rows behind it are not counted.
 
     Raises:
-        BadInputError: the file cannot be read, has another header, or not one usable row; the limit is below 1.
+        BadInputError: the file cannot be read, opens like no trace we read, or has not one usable row; the limit is below 1.
+        UnknownNameError: a table has no column of that name.
 
     """
     if limit is not None and limit < 1:
@@ -45,35 +44,40 @@ def read_trace(path: Path, *, segment: str, limit: int | None) -> tuple[Workload
     tally = Tally(path.name)
     with opened(path) as source:
         lines = raw_lines(source.stream)
-        columns = _need_columns(path, next(lines))
-        rows = list(islice(_rows(lines, columns, tally), limit))
+        first = next(lines)
+        reader, lines = _reader(path, first, lines, segment=segment, segment_field=segment_field)
+        rows = list(islice(_rows(lines, reader, tally), limit))
     if not rows:
-        raise nothing_usable(path, tally.report, wanted=WANTED)
+        raise nothing_usable(path, tally.report, wanted=f"give {TRACES_WE_READ}, and at least one row")
     for _ in range(rows_out_of_order(rows)):
         tally.note(OUT_OF_ORDER)
-    return workload_from_trace(rows, source=path.name, segment=segment), tally.report
+    return workload_from_trace(rows, source=path.name), tally.report
 
 
-def columns_of(header: bytes) -> dict[str, int] | None:
-    """Where the trace's columns stand in a header line; None where one of them is missing."""
-    try:
-        names = [each.strip() for each in _fields(header)]
-    except Unusable:
-        return None
-    if any(each not in names for each in AZURE_COLUMNS):
-        return None
-    return {each: names.index(each) for each in AZURE_COLUMNS}
+def trace_kind_of(first_line: bytes) -> TraceKind | None:
+    """Which trace opens with this line, None for none."""
+    table = csv_trace_of(first_line)
+    if table is not None:
+        return table.kind
+    return "mooncake-trace" if is_mooncake(first_line) else None
 
 
-def _need_columns(path: Path, header: RawLine) -> dict[str, int]:
-    columns = None if header.fault else columns_of(header.data)
-    if columns is None:
-        shown = printable(header.data.decode("utf-8", errors="replace"))
-        raise BadInputError(f"{printable(str(path))}: its header {shown} is no trace we read; {WANTED}")
-    return columns
+def _reader(
+    path: Path, first: RawLine, rest: Iterator[RawLine], *, segment: str, segment_field: str | None
+) -> tuple[RowReader, Iterator[RawLine]]:
+    """What makes rows of lines, and the lines: a table's first one is its header."""
+    kind = None if first.fault else trace_kind_of(first.data)
+    if kind is None:
+        shown = printable(first.data.decode("utf-8", errors="replace"))
+        raise BadInputError(f"{printable(str(path))}: it opens with {shown}, which is no trace we read; give {TRACES_WE_READ}")
+    table = csv_trace_of(first.data)
+    if table is not None:
+        return csv_reader(first.data, table, segment=segment, segment_field=segment_field), rest
+    rule = None if segment_field is None else segment_rule(name=None, field=segment_field)
+    return mooncake_reader(segment=segment, rule=rule), chain([first], rest)
 
 
-def _rows(lines: Iterator[RawLine], columns: Mapping[str, int], tally: Tally) -> Iterator[TraceRow]:
+def _rows(lines: Iterator[RawLine], reader: RowReader, tally: Tally) -> Iterator[TraceRow]:
     for line in lines:
         if line.fault is None and not line.data.strip():
             tally.blank()
@@ -81,42 +85,10 @@ def _rows(lines: Iterator[RawLine], columns: Mapping[str, int], tally: Tally) ->
         try:
             if line.fault is not None:
                 raise line.fault
-            row = _row(_fields(line.data), columns)
+            row = reader(line.data)
         except Unusable as why:
             tally.bad(line.number, why)
         else:
             tally.used()
-            tally.exchange(has_answer=False, labelled=True)
+            tally.exchange(has_answer=False, labelled=row.segment != UNLABELLED)
             yield row
-
-
-def _fields(data: bytes) -> list[str]:
-    try:
-        return next(csv.reader([data.decode("utf-8")]))
-    except UnicodeDecodeError as fault:
-        raise Unusable(NOT_UTF8, f"byte {fault.start + 1} of the line") from None
-    except csv.Error as fault:
-        raise Unusable(NOT_CSV, printable(str(fault))) from None
-
-
-def _row(fields: list[str], columns: Mapping[str, int]) -> TraceRow:
-    if len(fields) <= max(columns.values()):
-        raise Unusable(TOO_FEW, f"{len(fields)} of {max(columns.values()) + 1}")
-    instant, prompt, output = (fields[columns[each]].strip() for each in AZURE_COLUMNS)
-    try:
-        arrived_at_ns = instant_ns(instant)
-    except BadInputError as fault:
-        raise Unusable(NOT_INSTANT, str(fault)) from None
-    return TraceRow(
-        arrived_at_ns=arrived_at_ns,
-        prompt_tokens=_count("ContextTokens", prompt),
-        output_tokens=_count("GeneratedTokens", output),
-    )
-
-
-def _count(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= MAX_TOKENS_DIGITS):
-        raise Unusable(NOT_COUNT, f"{name} is {printable(text)}")
-    if int(text) == 0:
-        raise Unusable(NO_TOKENS, f"{name} is 0")
-    return int(text)

@@ -1,7 +1,7 @@
 """Which acceptance a job goes on with, and what that figure rests on.
 
-In this order: what the user typed or measured elsewhere; n-gram acceptance replayed on the user's own log, where the method is n-gram; a
-published profile of the method. Whatever it is, its label travels with every figure made from it.
+In this order: what the user typed or measured elsewhere; acceptance replayed on the user's own log, where the method looks tokens
+up (n-gram, suffix); a published profile of the method. Whatever it is, its label travels with every figure made from it.
 """
 
 import json
@@ -35,6 +35,7 @@ SAME_KIND = {
     "conversation": "chat",
 }
 STAND_IN = "chat"
+REPLAYED = {Method.NGRAM: "n-gram drafts", Method.SUFFIX: "suffix drafts (shorter ones are charged as K long)"}
 MOST_BYTES = 64 << 20
 PRINTED_BY = {"paceline.replay": Evidence.REPLAYED, "paceline.measure": Evidence.MEASURED, "paceline.simulate": Evidence.SIMULATED}
 
@@ -118,8 +119,8 @@ def _without_overrides(
         return stated(*asked.typed, segments)
     if asked.file is not None:
         return read_acceptance(asked.file, segments, draft_tokens=draft_tokens, method=method)
-    if replayed is not None and method is Method.NGRAM:
-        return from_replay(replayed, segments, draft_tokens=draft_tokens)
+    if replayed is not None and not method.drafts_every_step:
+        return from_replay(replayed, segments, method=method, draft_tokens=draft_tokens)
     return from_profile(method, segments, draft_tokens=draft_tokens, target=target)
 
 
@@ -128,8 +129,8 @@ def stated(acceptance: Acceptance, label: str, segments: Iterable[str]) -> Known
     return KnownAcceptance(dict.fromkeys(segments, acceptance), Evidence.STATED, label)
 
 
-def from_replay(counts: Mapping[str, AcceptanceCounts], segments: Iterable[str], *, draft_tokens: int) -> KnownAcceptance:
-    """What n-gram replay measured on the log itself; a segment in which nothing was ever drafted drafts in no step.
+def from_replay(counts: Mapping[str, AcceptanceCounts], segments: Iterable[str], *, method: Method, draft_tokens: int) -> KnownAcceptance:
+    """What replaying the method measured on the log itself; a segment in which nothing was ever drafted drafts in no step.
 
     Raises:
         NoEvidenceError: a segment was not replayed.
@@ -140,7 +141,7 @@ def from_replay(counts: Mapping[str, AcceptanceCounts], segments: Iterable[str],
         if name not in counts:
             raise NoEvidenceError(f"segment {printable(name)} has no answer in the log, so its acceptance was not replayed")
         by_segment[name] = _acceptance(counts[name], draft_tokens)
-    return KnownAcceptance(by_segment, Evidence.REPLAYED, "replayed: n-gram drafts on this log's own tokens")
+    return KnownAcceptance(by_segment, Evidence.REPLAYED, f"replayed: {REPLAYED[method]} on this log's own tokens")
 
 
 def _acceptance(counts: AcceptanceCounts, draft_tokens: int) -> Acceptance:

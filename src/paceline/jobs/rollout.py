@@ -143,7 +143,7 @@ def roll_out(job: Job, out: Path, *, reading: Callable[[int], None], step: Calla
     commands = launch_commands(
         job.asked, found, job.version, ngram=job.ngram, limits=limits_of(job.simulation.max_requests, job.simulation.token_budget)
     )
-    step("reading traffic and replaying n-gram drafts")
+    step("reading traffic and replaying drafts")
     traffic = load_traffic(job.traffic, job.reading, progress=reading)
     known = _acceptance(job, found, traffic)
     folder = _Folder(out)
@@ -171,7 +171,7 @@ def roll_out(job: Job, out: Path, *, reading: Callable[[int], None], step: Calla
 def _acceptance(job: Job, found: Scenario, traffic: Traffic) -> KnownAcceptance:
     return choose(
         job.acceptance,
-        replayed=None if traffic.replayed is None else traffic.replayed.pooled(),
+        replayed=traffic.pooled(job.asked.method),
         method=job.asked.method,
         segments=traffic.workload.segments,
         draft_tokens=found.speculation.draft_tokens,

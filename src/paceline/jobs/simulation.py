@@ -16,7 +16,7 @@ from paceline.speculation.acceptance import Acceptance
 from paceline.traffic.synthetic import poisson_arrivals, repeat_to
 from paceline.workload import Workload
 
-__all__ = ["BLOCK_TOKENS", "SimulationPlan", "limits_of", "need_seats", "simulated_arms"]
+__all__ = ["BLOCK_TOKENS", "SimulationPlan", "cost_of", "limits_of", "need_seats", "replica_of", "simulated_arms"]
 
 BLOCK_TOKENS = 16
 
@@ -63,16 +63,16 @@ def simulated_arms(
     drafting = Drafting(speculation=scenario.speculation, acceptance=acceptance, spread=plan.spread, rejection=plan.rejection)
     baseline = simulate(
         requests,
-        replica=_replica(room.plain_kv_tokens, plan),
-        step_cost=_cost(scenario, plan, drafts=False),
+        replica=replica_of(room.plain_kv_tokens, plan),
+        step_cost=cost_of(scenario, plan, drafts=False),
         drafting=None,
         load=load,
         seed=plan.seed,
     )
     speculative = simulate(
         requests,
-        replica=_replica(room.speculative_kv_tokens, plan),
-        step_cost=_cost(scenario, plan, drafts=True),
+        replica=replica_of(room.speculative_kv_tokens, plan),
+        step_cost=cost_of(scenario, plan, drafts=True),
         drafting=drafting,
         load=load,
         seed=plan.seed,
@@ -107,7 +107,8 @@ def _requests(workload: Workload, load: Load, plan: SimulationPlan, *, edge: int
     return poisson_arrivals(drawn, rate_per_s=load.rate_per_s, rng=np.random.default_rng(plan.seed))
 
 
-def _replica(kv_tokens: int, plan: SimulationPlan) -> Replica:
+def replica_of(kv_tokens: int, plan: SimulationPlan) -> Replica:
+    """The replica with room for so many KV tokens."""
     return Replica(
         kv_blocks=max(1, kv_tokens // BLOCK_TOKENS),
         block_tokens=BLOCK_TOKENS,
@@ -116,7 +117,8 @@ def _replica(kv_tokens: int, plan: SimulationPlan) -> Replica:
     )
 
 
-def _cost(scenario: Scenario, plan: SimulationPlan, *, drafts: bool) -> StepCost:
+def cost_of(scenario: Scenario, plan: SimulationPlan, *, drafts: bool) -> StepCost:
+    """What a step of one arm costs, as long as the plan's limits ask."""
     where = scenario.where
     return step_cost(
         target=scenario.target,

@@ -1,4 +1,4 @@
-"""Traffic as the jobs need it: a workload to simulate, and n-gram acceptance where the log has the target's own answers.
+"""Traffic as the jobs need it: a workload to simulate, and replayed acceptance where the log has the target's own answers.
 
 A log passes through once, whatever its size: exchanges become tokens, tokens are replayed, and only lengths and counts are kept. Beyond
 100,000 exchanges the workload is a uniform sample of them, and beyond 20,000 requests of a segment its counts are pooled into groups of
@@ -19,8 +19,10 @@ from paceline.files.read_report import ReadReport
 from paceline.files.recognise import kind_of
 from paceline.files.tokens import CHAT_TEMPLATE, has_token_ids, load_tokenizer, prompt_tokens, to_stream
 from paceline.files.trace import read_trace
-from paceline.replay.ngram import NgramRule, replay_streams
+from paceline.replay.ngram import NgramRule, RequestAcceptance, replay_streams
+from paceline.replay.suffix import SuffixRule, replay_suffix
 from paceline.speculation.counts import AcceptanceCounts
+from paceline.speculation.method import Method
 from paceline.traffic.exchange import Exchange, TokenStream
 from paceline.traffic.reservoir import Groups, Reservoir
 from paceline.traffic.segments import segment_rule
@@ -39,20 +41,21 @@ NO_TEXT = "the trace has lengths and times but no text, so acceptance is not mea
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How traffic is read: tokenizer, segments, n-gram rule, the output length assumed where none is logged, and the sample's seed."""
+    """How traffic is read: tokenizer, segments, what is replayed, the output length assumed where none is logged, and the sample's seed."""
 
     tokenizer: Path | None
     segment_rule: str | None
     segment_field: str | None
-    rule: NgramRule
+    rule: NgramRule | SuffixRule
     assumed_output_tokens: int
     seed: int
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """n-gram acceptance by segment: the counts of each request (or group of requests), so that intervals can be made."""
+    """Acceptance of n-gram or suffix drafts by segment: the counts of each request (or group of them), so that intervals can be made."""
 
+    method: Method
     groups: Mapping[str, tuple[AcceptanceCounts, ...]]
     requests: int
 
@@ -68,7 +71,7 @@ class Traffic:
     Attributes:
         workload: requests with their lengths, arrivals where the source has them.
         has_arrivals: whether the source has times.
-        replayed: n-gram acceptance, None where it was not measured.
+        replayed: acceptance of n-gram or suffix drafts, None where it was not measured.
         why_not: why it was not, None where it was.
         tokens: what a token is here: the log's own ids, a tokenizer, bytes, or the trace's own counts.
         notes: what a reader of any figure from this traffic must know.
@@ -85,6 +88,10 @@ class Traffic:
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
     inputs: Mapping[str, str]
+
+    def pooled(self, method: Method) -> dict[str, AcceptanceCounts] | None:
+        """The replayed counts by segment, None where not this method was replayed."""
+        return self.replayed.pooled() if self.replayed is not None and self.replayed.method is method else None
 
 
 def load_traffic(paths: tuple[str, ...], reading: Reading, *, progress: Callable[[int], None]) -> Traffic:
@@ -104,7 +111,7 @@ def load_traffic(paths: tuple[str, ...], reading: Reading, *, progress: Callable
         return _chat_logs(files, reading, progress)
     if len(files) > 1:
         raise BadInputError("a trace is read alone; give one trace, or chat logs only")
-    return _trace(files[0], progress)
+    return _trace(files[0], reading, progress)
 
 
 def file_bytes(paths: Iterable[str]) -> int | None:
@@ -129,8 +136,8 @@ def _chat_logs(files: tuple[Path, ...], reading: Reading, progress: Callable[[in
     return passed.traffic(notes=(), warnings=_warnings(log.report), inputs=_hashes(files))
 
 
-def _trace(file: Path, progress: Callable[[int], None]) -> Traffic:
-    workload, report = read_trace(file, segment=TRACE_SEGMENT, limit=None)
+def _trace(file: Path, reading: Reading, progress: Callable[[int], None]) -> Traffic:
+    workload, report = read_trace(file, segment=TRACE_SEGMENT, segment_field=reading.segment_field, limit=None)
     progress(file.stat().st_size)
     return Traffic(
         workload=workload,
@@ -176,7 +183,7 @@ class _Passing:
 
     def all(self, exchanges: Iterable[Exchange]) -> None:
         """Take every exchange."""
-        for each in replay_streams(self._streams(exchanges), self._reading.rule):
+        for each in _replayed(self._streams(exchanges), self._reading.rule):
             self._groups.setdefault(each.segment, Groups(MOST_GROUPS)).add(each.counts)
 
     def _streams(self, exchanges: Iterable[Exchange]) -> Iterator[TokenStream]:
@@ -227,7 +234,7 @@ class _Passing:
                 seed=self._reading.seed if self._kept.is_sample else None,
             ),
             has_arrivals=has_arrivals,
-            replayed=Replayed(groups, self._answered) if self._answered else None,
+            replayed=Replayed(_method(self._reading.rule), groups, self._answered) if self._answered else None,
             why_not=None if self._answered else NO_ANSWERS,
             tokens=self._tokens,
             notes=(*notes, *self._token_notes(), *self._length_notes()),
@@ -247,6 +254,14 @@ class _Passing:
     def _length_notes(self) -> tuple[str, ...]:
         assumed = self._seen - self._answered - self._empty
         return (f"{assumed} of {self._seen} exchanges have no answer; their output length is assumed",) if assumed else ()
+
+
+def _method(rule: NgramRule | SuffixRule) -> Method:
+    return Method.SUFFIX if isinstance(rule, SuffixRule) else Method.NGRAM
+
+
+def _replayed(streams: Iterable[TokenStream], rule: NgramRule | SuffixRule) -> Iterator[RequestAcceptance]:
+    return replay_suffix(streams, rule) if isinstance(rule, SuffixRule) else replay_streams(streams, rule)
 
 
 def _timed(requests: Iterable[Request]) -> tuple[Request, ...]:

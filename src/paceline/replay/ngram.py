@@ -176,6 +176,8 @@ def _need_streams_of_token_ids(
     chunk: list[TokenStream], tokens: TokenArray, ends: npt.NDArray[np.int64], stopped: npt.NDArray[np.bool_]
 ) -> None:
     """Reject negative ids, but for one that ends a stopped output."""
+    if tokens.min() >= 0:
+        return
     wrong = np.setdiff1d(np.flatnonzero(tokens < 0), ends[stopped] - 1)
     if wrong.size:
         stream = chunk[int(np.searchsorted(ends, wrong[0], side="right"))]

@@ -47,12 +47,12 @@ def _pooled(counts: Sequence[AcceptanceCounts]) -> AcceptanceCounts:
     return sum(counts[1:], start=counts[0])
 
 
-def replayed_text(body: Mapping[str, Any], *, exchanges: int, notes: Sequence[str]) -> str:
-    """A line per segment and one for all, then what a reader must know."""
+def replayed_text(body: Mapping[str, Any], *, drafts: str, exchanges: int, notes: Sequence[str]) -> str:
+    """A line per segment and one for all, then what a reader must know; `drafts` says what was replayed."""
     rows = [_row(name, each) for name, each in body["segments"].items()]
     table = columns(HEAD, [*rows, _row("all traffic", body)] if len(rows) > 1 else rows)
     told = [f"note: {ascii_controls(each)}" for each in notes]
-    return "\n".join([f"n-gram acceptance on {exchanges:,} answers", "", table, "", *told])
+    return "\n".join([f"{drafts} acceptance on {exchanges:,} answers", "", table, "", *told])
 
 
 def _row(name: str, each: Mapping[str, Any]) -> tuple[str, ...]:

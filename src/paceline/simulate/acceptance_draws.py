@@ -13,6 +13,7 @@ What was stated is the survival pooled over drafted steps. A request of n tokens
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -75,11 +76,12 @@ def pooled_survival(base: FloatArray, *, spread: float, coverage: float) -> Floa
     return pooled
 
 
+@lru_cache(maxsize=1024)
 def base_logits(acceptance: Acceptance, *, spread: float) -> FloatArray:
     """base_1 … base_K with which survival pooled over steps is the stated one (to 1e-9), shape [K].
 
     Fixed point over the weights 1 / E(z), until the gap is below 1e-12 or shrinks no more; with the weights held, position after position
-    by bisection.
+    by bisection. The array is kept for the next time, and read-only: a sweep asks for the same ones at every load.
     """
     stated = np.array(acceptance.survival)
     base, shares = np.zeros(acceptance.draft_tokens), DENSITY / DENSITY.sum()
@@ -89,6 +91,7 @@ def base_logits(acceptance: Acceptance, *, spread: float) -> FloatArray:
         survival = _survival_at_nodes(base, spread)
         shares = _weights(survival, acceptance.coverage)
         gap_before, gap = gap, float(np.abs(shares @ survival - stated).max())
+    base.flags.writeable = False
     return base
 
 

@@ -23,11 +23,22 @@ MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 @dataclass(frozen=True, slots=True)
 class TraceRow:
-    """One request of a trace: its instant in whole nanoseconds since 1970, the tokens it brought and the tokens it got."""
+    """One request of a trace.
+
+    Attributes:
+        arrived_at_ns: its instant, in whole nanoseconds since 1970 or since the trace's own start.
+        prompt_tokens: the tokens it brought.
+        output_tokens: the tokens it got.
+        segment: its kind.
+        prefix_hashes: what `Request.prefix_hashes` holds; None where the trace does not say.
+
+    """
 
     arrived_at_ns: int
     prompt_tokens: int
     output_tokens: int
+    segment: str
+    prefix_hashes: tuple[int, ...] | None
 
 
 def instant_ns(text: str) -> int:
@@ -72,8 +83,8 @@ def rows_out_of_order(rows: Sequence[TraceRow]) -> int:
     return count
 
 
-def workload_from_trace(rows: Sequence[TraceRow], *, source: str, segment: str) -> Workload:
-    """The trace as requests of one segment in order of arrival, counted from the earliest; ids are places in that order, from 1 on.
+def workload_from_trace(rows: Sequence[TraceRow], *, source: str) -> Workload:
+    """The trace as requests in order of arrival, counted from the earliest; ids are places in that order, from 1 on.
 
     Raises:
         BadInputError: there are no rows, or one of them has no tokens.
@@ -86,7 +97,8 @@ def workload_from_trace(rows: Sequence[TraceRow], *, source: str, segment: str) 
             arrived_at_s=(row.arrived_at_ns - ordered[0].arrived_at_ns) / NS_PER_S,
             prompt_tokens=row.prompt_tokens,
             output_tokens=row.output_tokens,
-            segment=segment,
+            segment=row.segment,
+            prefix_hashes=row.prefix_hashes,
         )
         for number, row in enumerate(ordered, 1)
     )

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.errors import BadInputError, printable
+from paceline.servers.batch_ranges import batch_ranges
 from paceline.servers.vllm.versions import Version, has_flag, max_draft_tokens, need_method, oldest_launchable, written
 from paceline.speculation.method import Method
+from paceline.verdict import Caution
 
-__all__ = ["NgramLengths", "launch_command", "rendered", "speculative_config"]
+__all__ = ["NgramLengths", "batch_size_table", "batch_size_table_cautions", "launch_command", "rendered", "speculative_config"]
 
 NAMES = {
     Method.DRAFT_MODEL: "draft_model",
@@ -73,6 +75,41 @@ def speculative_config(
     if ngram is not None:
         config |= {"prompt_lookup_min": ngram.shortest, "prompt_lookup_max": ngram.longest}
     return config
+
+
+def batch_size_table(best: Mapping[int, int], *, most_requests: int) -> list[list[int]]:
+    """The value of num_speculative_tokens_per_batch_size (0.24.0 and later): [first batch size, last, K], both inclusive, from 1 on.
+
+    `best` is the draft length by batch size, 0 for none. There are no gaps; vLLM would fill one with the K before it.
+
+    Raises:
+        BadInputError: as `batch_ranges`.
+
+    """
+    return [list(each) for each in batch_ranges(best, most_requests=most_requests)]
+
+
+def batch_size_table_cautions(table: Sequence[Sequence[int]]) -> tuple[Caution, ...]:
+    """What is known to go wrong with such a table; nothing where it is one range that drafts.
+
+    Source: vllm-project/vllm#49548 (single stream 59.6 to 50.0 tokens/s; 232 to 24–157 tokens/s at 8 in flight where K = 0 began at 5).
+    """
+    if len(table) == 1 and table[0][2] > 0:
+        return ()
+    graphs = Caution(
+        "dynamic_k_graphs",
+        "a table by batch size makes vLLM's V1 runner capture piecewise CUDA graphs only: 16 % of single-stream speed were lost to it "
+        "(vllm#49548); measure concurrency 1 with and without the table",
+    )
+    off = [first for first, _, length in table if length == 0]
+    if not off:
+        return (graphs,)
+    collapse = Caution(
+        "dynamic_k_collapse",
+        f"the table switches drafts off from batch size {off[0]} on, and throughput has been seen to collapse to a tenth at such a "
+        f"cut-over (vllm#49548, open); measure at {max(1, off[0] - 1)}, {off[0]} and {off[0] + 1} in flight before rollout",
+    )
+    return graphs, collapse
 
 
 def _need_launchable(version: Version) -> None:

@@ -1,0 +1,1 @@
+"""SGLang: what its options look like."""

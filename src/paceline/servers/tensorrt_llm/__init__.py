@@ -1,0 +1,1 @@
+"""TensorRT-LLM: what its options look like."""
