@@ -107,6 +107,8 @@ class RequestRecord:
             BadInputError: with the request's id and the value.
 
         """
+        if is_count(self.prompt_tokens, least=0) and is_count(self.output_tokens, least=0):
+            return
         for name in ("prompt_tokens", "output_tokens"):
             value = getattr(self, name)
             if not is_count(value, least=0):
