@@ -10,18 +10,24 @@ from math import isfinite
 
 from paceline.errors import BadInputError, NoEvidenceError, is_count, printable
 
-__all__ = ["Request", "Workload"]
+__all__ = ["PREFIX_BLOCK_TOKENS", "Request", "Workload"]
+
+PREFIX_BLOCK_TOKENS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: `prompt_tokens` in, `output_tokens` out (both at least 1), sent at `arrived_at_s`, of kind `segment`."""
+    """One request: `prompt_tokens` in, `output_tokens` out (both at least 1), sent at `arrived_at_s`, of kind `segment`.
+
+    Where a trace has them, `prefix_hashes` name the prompt's blocks of `PREFIX_BLOCK_TOKENS` tokens, each together with all before it.
+    """
 
     id: str
     arrived_at_s: float
     prompt_tokens: int
     output_tokens: int
     segment: str
+    prefix_hashes: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         """Reject lengths below 1 token, instants before the start and nameless segments.
