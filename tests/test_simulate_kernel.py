@@ -121,10 +121,10 @@ def test_everybody_gets_the_tokens_asked_for_in_order(case: Case) -> None:
     step(state, rules, 2**62)
     largest = 1 + (case.drafting.speculation.draft_tokens if case.drafting else 0)
     for r, row in enumerate(state.table):
-        first, end = row[k.CHUNKS_FROM], row[k.CHUNKS_FROM] + row[k.CHUNKS]
-        instants = state.log_at_s[first:end]
+        first, first_size = row[k.INSTANTS_FROM], row[k.SIZES_FROM]
+        instants = (state.log_at_s if row[k.PAUSED] else state.step_at_s)[first : first + row[k.CHUNKS]]
         assert (np.diff(np.concatenate(([state.arrived_at_s[r]], instants))) > 0).all()
-        sizes = state.log_tokens[first:end] if case.drafting else np.ones(row[k.CHUNKS])
+        sizes = state.log_tokens[first_size : first_size + row[k.CHUNKS]] if case.drafting else np.ones(row[k.CHUNKS])
         assert sizes.sum() == (0 if row[k.REFUSE] else row[k.OUTPUT])
         assert ((sizes >= 1) & (sizes <= largest)).all()
 

@@ -32,7 +32,6 @@ from paceline.simulate.state import (
     BUFFER,
     CACHED,
     CHUNKS,
-    CHUNKS_FROM,
     CLOCK,
     DECODE_SECONDS,
     DECODES,
@@ -42,11 +41,14 @@ from paceline.simulate.state import (
     FINISHED,
     FREE_BLOCKS,
     FREE_BUFFERS,
+    INSTANTS_FROM,
     KV,
     LEAST_FREE_BLOCKS,
     LOGGED,
+    LOGGED_INSTANTS,
     NEXT,
     OUTPUT,
+    PAUSED,
     PLANNED,
     PREEMPTED,
     PREEMPTIONS,
@@ -55,6 +57,7 @@ from paceline.simulate.state import (
     REFUSE,
     REFUSED,
     RUNNING,
+    SIZES_FROM,
     SOURCE,
     STEPS,
     TAKEN_STEPS,
@@ -214,20 +217,23 @@ def _forward(state: State, rules: Rules, cost: Cost) -> float:
 
 @compiled(s, draws, ladder, prefixes)
 def _finish(state: State, r: int) -> None:
-    """Free what request r holds and move its chunks to the log."""
+    """Free what request r holds and keep what it got."""
     table, counts = state.table, state.counts
     prefixes.unpin(state, r)
     counts[FREE_BLOCKS] += table[r, BLOCKS]
     table[r, BLOCKS] = 0
     counts[FINISHED] += 1
-    buffer, start = table[r, BUFFER], counts[LOGGED]
-    table[r, CHUNKS_FROM] = start
-    for chunk in range(table[r, CHUNKS]):
-        state.log_at_s[start + chunk] = state.buffer_at_s[buffer, chunk]
+    buffer, chunks = table[r, BUFFER], table[r, CHUNKS]
+    if table[r, PAUSED]:
+        table[r, INSTANTS_FROM] = counts[LOGGED_INSTANTS]
+        for chunk in range(chunks):
+            state.log_at_s[counts[LOGGED_INSTANTS] + chunk] = state.buffer_at_s[buffer, chunk]
+        counts[LOGGED_INSTANTS] += chunks
     if len(state.log_tokens):
-        for chunk in range(table[r, CHUNKS]):
-            state.log_tokens[start + chunk] = state.buffer_tokens[buffer, chunk]
-    counts[LOGGED] += table[r, CHUNKS]
+        table[r, SIZES_FROM] = counts[LOGGED]
+        for chunk in range(chunks):
+            state.log_tokens[counts[LOGGED] + chunk] = state.buffer_tokens[buffer, chunk]
+        counts[LOGGED] += chunks
     state.buffers[counts[FREE_BUFFERS]] = buffer
     counts[FREE_BUFFERS] += 1
 
@@ -236,7 +242,8 @@ def _finish(state: State, r: int) -> None:
 def _emit(state: State, rules: Rules) -> None:
     """Give every request its tokens at the clock, and let the finished leave: rule 6."""
     table, counts, running = state.table, state.counts, state.running
-    clock, kept = state.seconds[CLOCK], 0
+    clock, step, kept = state.seconds[CLOCK], counts[TAKEN_STEPS] - 1, 0
+    state.step_at_s[step] = clock
     for place in range(counts[RUNNING]):
         r = running[place]
         planned = table[r, PLANNED]
@@ -258,6 +265,10 @@ def _emit(state: State, rules: Rules) -> None:
             emitted = min(emitted, table[r, OUTPUT] - table[r, EMITTED])
             table[r, EMITTED] += emitted
             chunk = table[r, CHUNKS]
+            if chunk == 0:
+                table[r, INSTANTS_FROM] = step
+            elif table[r, INSTANTS_FROM] + chunk != step:
+                table[r, PAUSED] = 1
             state.buffer_at_s[table[r, BUFFER], chunk] = clock
             state.buffer_tokens[table[r, BUFFER], chunk] = emitted
             table[r, CHUNKS] = chunk + 1
@@ -271,9 +282,9 @@ def _emit(state: State, rules: Rules) -> None:
 
 @compiled(s, draws, ladder, prefixes)
 def advance(state: State, rules: Rules, cost: Cost, most_steps: int) -> None:
-    """Run until every request has left or `most_steps` engine steps were taken; may be called again to go on."""
+    """Run until every request has left, `most_steps` engine steps were taken or `step_at_s` is full; may be called again to go on."""
     counts, seconds = state.counts, state.seconds
-    for _ in range(most_steps):
+    for _ in range(min(most_steps, len(state.step_at_s) - counts[TAKEN_STEPS])):
         _arrive(state, rules)
         if counts[ARRIVED] == counts[FINISHED] + counts[REFUSED]:
             if counts[ARRIVED] == len(state.table):

@@ -36,18 +36,19 @@ def record(state: State, workload: Workload, *, replica: Replica, drafting: Draf
 
 
 def _records(state: State, requests: tuple[Request, ...], *, drafts: bool) -> Iterator[RequestRecord]:
-    """One record per request; the chunk arrays are views into the log."""
+    """One record per request; the chunk arrays are views."""
     sizes = _Sizes(state)
+    arrays = (state.step_at_s, state.log_at_s)
     counts: Iterator[AcceptanceCounts] | list[None] = _by_request(state) if drafts else [None] * len(requests)
-    starts, refused = state.table[:, columns.CHUNKS_FROM], state.table[:, columns.REFUSE]
-    ends = starts + state.table[:, columns.CHUNKS]
-    rows = zip(requests, refused.tolist(), state.arrived_at_s.tolist(), starts.tolist(), ends.tolist(), counts, strict=True)
-    for request, was_refused, arrived_at_s, first, end, acceptance in rows:
+    named = (columns.REFUSE, columns.PAUSED, columns.INSTANTS_FROM, columns.SIZES_FROM, columns.CHUNKS)
+    rows = zip(requests, state.arrived_at_s.tolist(), state.table[:, named], counts, strict=True)
+    for request, arrived_at_s, row, acceptance in rows:
+        was_refused, paused, first, first_size, chunks = row.tolist()
         timing = RequestTiming(
             arrived_at_s=arrived_at_s,
             sent_at_s=arrived_at_s,
-            chunk_at_s=state.log_at_s[first:end],
-            chunk_tokens=sizes.of(first, end),
+            chunk_at_s=arrays[paused][first : first + chunks],
+            chunk_tokens=sizes.of(first_size, chunks),
             ended=Ended.ERROR if was_refused else Ended.LENGTH,
         )
         yield RequestRecord(
@@ -69,12 +70,12 @@ class _Sizes:
         self._ones = np.ones(state.buffer_at_s.shape[1], dtype=np.int16)
         self._shared: dict[int, SizeArray] = {}
 
-    def of(self, first: int, end: int) -> SizeArray:
+    def of(self, first: int, chunks: int) -> SizeArray:
         if len(self._log):
-            return self._log[first:end]
-        found = self._shared.get(end - first)
+            return self._log[first : first + chunks]
+        found = self._shared.get(chunks)
         if found is None:
-            found = self._shared[end - first] = self._ones[: end - first]
+            found = self._shared[chunks] = self._ones[:chunks]
         return found
 
 

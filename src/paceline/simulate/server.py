@@ -23,12 +23,12 @@ from paceline.simulate.replica import RECOMPUTE_LAST_BLOCK, Drafting, Rejection,
 from paceline.simulate.state import Cost, Lengths, Rules, State
 from paceline.workload import PREFIX_BLOCK_TOKENS, Request, Workload
 
-__all__ = ["cost_of", "rules_of", "simulate", "simulate_arms", "start"]
+__all__ = ["cost_of", "rules_of", "run_through", "simulate", "simulate_arms", "start"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-ALL_STEPS = 2**62
+ROOM_STEPS = 65_536
 
 
 def simulate(
@@ -59,7 +59,7 @@ def simulate(
         raise BadInputError(f"{len(costs)} step costs; draft lengths by batch need one for each length from 0 to K, anything else just one")
     need_room(replica, costs, rules.verified_tokens)
     state = start(workload, replica=replica, drafting=drafting, load=load, seed=seed)
-    kernel.advance(state, rules, cost_of(costs, draft_tokens=rules.draft_tokens), ALL_STEPS)
+    state = run_through(state, rules, cost_of(costs, draft_tokens=rules.draft_tokens))
     return record(state, workload, replica=replica, drafting=drafting, load=load, seed=seed)
 
 
@@ -82,6 +82,15 @@ def simulate_arms(
     baseline = simulate(workload, replica=replica, step_cost=baseline_cost, drafting=None, load=load, seed=seed)
     speculative = simulate(workload, replica=replica, step_cost=speculative_cost, drafting=drafting, load=load, seed=seed)
     return baseline, speculative
+
+
+def run_through(state: State, rules: Rules, cost: Cost) -> State:
+    """The state in which every request has left: steps are taken, and room is made for their ends, until then."""
+    kernel.advance(state, rules, cost, len(state.step_at_s))
+    while state.counts[columns.FINISHED] + state.counts[columns.REFUSED] < len(state.table):
+        state = state._replace(step_at_s=np.concatenate((state.step_at_s, np.empty_like(state.step_at_s))))
+        kernel.advance(state, rules, cost, len(state.step_at_s))
+    return state
 
 
 def rules_of(replica: Replica, *, drafting: Drafting | None, load: Load) -> Rules:
@@ -221,6 +230,7 @@ def _empty_state(
         buffers=np.arange(seats, dtype=np.int64)[::-1].copy(),
         buffer_at_s=np.empty((seats, longest)),
         buffer_tokens=np.empty((seats, longest), dtype=np.int16),
+        step_at_s=np.empty(ROOM_STEPS),
         log_at_s=np.empty(tokens),
         log_tokens=np.empty(tokens if draft_tokens else 0, dtype=np.int16),
         counts=counts,

@@ -15,7 +15,6 @@ __all__ = [
     "BUFFER",
     "CACHED",
     "CHUNKS",
-    "CHUNKS_FROM",
     "CLOCK",
     "COLUMNS",
     "COUNTERS",
@@ -29,16 +28,19 @@ __all__ = [
     "FINISHED",
     "FREE_BLOCKS",
     "FREE_BUFFERS",
+    "INSTANTS_FROM",
     "KEY_A",
     "KEY_B",
     "KV",
     "LEAST_FREE_BLOCKS",
     "LOGGED",
+    "LOGGED_INSTANTS",
     "Lengths",
     "NEWEST",
     "NEXT",
     "OLDEST",
     "OUTPUT",
+    "PAUSED",
     "PINNED",
     "PLANNED",
     "PREEMPTED",
@@ -49,6 +51,7 @@ __all__ = [
     "REFUSED",
     "RUNNING",
     "Rules",
+    "SIZES_FROM",
     "SLOT_NOW",
     "SOURCE",
     "STEPS",
@@ -67,9 +70,12 @@ PROMPT, OUTPUT, REFUSE, KEY_A, KEY_B = range(5)
 # … where the request stands (PREFILL: tokens its KV needs before it decodes; ACCEPTED: drafts accepted in this step; SOURCE: the step whose
 # draws decide; PINNED: whether it pins its prefix), …
 KV, PREFILL, EMITTED, BLOCKS, PLANNED, ACCEPTED, BUFFER, SOURCE, PINNED = range(5, 14)
-# … and what has come of it (DRAFTED: tokens drafted; CACHED: prompt tokens that a cached prefix saved).
-STEPS, CHUNKS, CHUNKS_FROM, TIMES_PREEMPTED, DRAFTED, CACHED = range(14, 20)
-COLUMNS = 20
+# … what has come of it (DRAFTED: tokens drafted; CACHED: prompt tokens that a cached prefix saved).
+STEPS, CHUNKS, TIMES_PREEMPTED, DRAFTED, CACHED = range(14, 19)
+# Where its chunks are: sizes from SIZES_FROM on in `log_tokens`; instants from INSTANTS_FROM on in `step_at_s`, or where it PAUSED between
+# two chunks in `log_at_s`.
+SIZES_FROM, INSTANTS_FROM, PAUSED = range(19, 22)
+COLUMNS = 22
 
 # `counts`; NEXT is the first request that was never admitted, DECODES are request-steps, TAKEN_STEPS engine steps.
 ARRIVED, NEXT, RUNNING, PREEMPTED, FINISHED, REFUSED = range(6)
@@ -77,7 +83,9 @@ FREE_BLOCKS, LEAST_FREE_BLOCKS, FREE_BUFFERS, LOGGED, DECODES, PREEMPTIONS, TAKE
 # The step's draft length, the tokens a drafting request verifies, the ladder's slot; the ends and the length of the list of evictable
 # prefix blocks.
 DRAFT_NOW, VERIFY_NOW, SLOT_NOW, OLDEST, NEWEST, EVICTABLE = range(13, 19)
-COUNTERS = 19
+# Instants in `log_at_s`; LOGGED counts sizes.
+LOGGED_INSTANTS = 19
+COUNTERS = 20
 
 # `seconds`: the clock, and Σ over engine steps of duration × decoding requests.
 CLOCK, DECODE_SECONDS = range(2)
@@ -122,7 +130,11 @@ class Cost(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything that changes. A request's chunks stay in its buffer until it finishes, then move to the log, one request after another."""
+    """Everything that changes.
+
+    A request's chunks stay in its buffer until it finishes. A chunk arrives at the end of a step, so that the instants of a request that
+    got one in every step are a stretch of `step_at_s`; only those of a request that paused are copied to `log_at_s`.
+    """
 
     table: IntArray  # [requests, COLUMNS]
     arrived_at_s: FloatArray  # [requests]
@@ -134,6 +146,7 @@ class State(NamedTuple):
     buffers: IntArray  # [seats], a stack of free buffers
     buffer_at_s: FloatArray  # [seats, longest output]
     buffer_tokens: SizeArray  # [seats, longest output]
+    step_at_s: FloatArray  # [room], the ends of the steps taken
     log_at_s: FloatArray  # [output tokens]
     log_tokens: SizeArray  # [output tokens], or empty without drafts, where every chunk has one token
     counts: IntArray  # [COUNTERS]
