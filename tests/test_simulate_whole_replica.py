@@ -225,13 +225,17 @@ def test_a_ladder_without_zero_stays_on_its_lowest_rung() -> None:
     assert rules.by_batch.tolist() == [0] * 5
 
 
-def test_an_idle_slot_that_starts_at_zero_probes_with_a_neutral_mean() -> None:
-    """A slot that holds 0 alone stays there; one that starts at 0 has no history to be judged by."""
+def test_a_slot_of_zero_alone_never_drafts() -> None:
+    """SGLang's slot for large batches."""
     only = Ladder(slots=(LadderSlot(first=1, candidates=(0,), up=0.0, down=0.0),), weight=0.5, warm_up=0, interval=1)
     assert set(drafted_lengths((1.0,), only, output=12)) == {1}
-    starts = Ladder(slots=(LadderSlot(first=1, candidates=(0, 2), up=9.0, down=-9.0),), weight=0.5, warm_up=0, interval=1)
-    lengths = drafted_lengths((1.0, 1.0), starts, output=12)
-    assert lengths[0] == 3
+
+
+def test_a_run_of_many_steps_gets_room_as_it_goes() -> None:
+    """5,000 steps, each one second: a clock that ends early would lose the rest of the answer."""
+    made = run(asked((0.0, 1, 5000, None)))
+    assert made.requests is not None
+    assert made.requests[0].timing.chunk_at_s.tolist() == [float(each) for each in range(1, 5001)]
 
 
 def test_sglangs_ladder_is_the_published_one() -> None:

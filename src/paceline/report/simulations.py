@@ -40,8 +40,10 @@ def acceptance_of(run: Run, *, confidence: float, rng: np.random.Generator) -> d
         mine = [counts for name, counts in counted if segment in (None, name)]
         return acceptance_estimates(mine, confidence=confidence, rng=rng)
 
-    whole, several = estimated(None), len({name for name, _ in counted}) > 1  # the only segment is the whole: no second resampling
-    segments = {name: (counts, estimated(name) if several else whole) for name, counts in run.acceptance_by_segment.items()}
+    several = len({name for name, _ in counted}) > 1  # the only segment is the whole: no second resampling
+    of_segment = {name: estimated(name) for name in run.acceptance_by_segment} if several else {}
+    whole = estimated(None)
+    segments = {name: (counts, of_segment.get(name, whole)) for name, counts in run.acceptance_by_segment.items()}
     return acceptance_dict(run.acceptance, whole, confidence=confidence, segments=segments)
 
 

@@ -5,7 +5,7 @@ would go unnoticed: yesterday's machine code would run. `compiled(module, …)` 
 """
 
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 
 from numba import njit
@@ -22,9 +22,9 @@ def compiled(*sources: ModuleType) -> Callable[[Function], Function]:
     def made(function: Function) -> Function:
         dispatcher: Any = njit(cache=True)(function)
         cache = getattr(dispatcher, "_cache", None)  # none where compilation is switched off
-        if cache is not None:
-            index = cache._cache_file  # noqa: SLF001 - numba has no public way to add to the key; its version is pinned
-            index._source_stamp = (index._source_stamp, *stamps)  # noqa: SLF001 - as above
+        # numba has no public way to add to the key; its version is pinned.
+        index: Any = getattr(cache, "_cache_file", SimpleNamespace(_source_stamp=()))
+        index._source_stamp = (index._source_stamp, *stamps)  # noqa: SLF001 - as above
         compiled_function: Function = dispatcher
         return compiled_function
 

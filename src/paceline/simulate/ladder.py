@@ -48,8 +48,6 @@ def _climb(state: State, lengths: Lengths, slot: int) -> None:
     candidates, before, top = lengths.candidates[slot], state.rung[slot], lengths.rungs[slot] - 1
     if candidates[before] == 0:
         state.rung[slot] = min(before + 1, top)
-        if candidates[state.rung[slot]] > 0 and state.ema[slot] < 0:
-            state.ema[slot] = candidates[state.rung[slot]] - 1.0
         return
     mean, rung = state.ema[slot], before
     while rung > 0 and mean <= max(candidates[rung - 1] - 0.5, 0.5 - candidates[rung - 1]) + lengths.down[slot]:

@@ -28,7 +28,7 @@ __all__ = ["cost_of", "rules_of", "run_through", "simulate", "simulate_arms", "s
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-ROOM_STEPS = 65_536
+ROOM_STEPS = 4_096  # doubled as often as needed
 
 
 def simulate(
