@@ -234,8 +234,6 @@ def _tpots_s(timings: Sequence[RequestTiming]) -> FloatArray:
 def gap_samples(metric: str, timings: Iterable[RequestTiming]) -> tuple[FloatArray, npt.NDArray[np.int64]]:
     """All samples of chunk_gap_s or token_gap_s, one request after another, and how many each request has.
 
-    The requests' instants are laid in a row; the gap between the last of one and the first of the next is left out.
-
     Raises:
         UnknownNameError: no such metric.
 
@@ -243,13 +241,17 @@ def gap_samples(metric: str, timings: Iterable[RequestTiming]) -> tuple[FloatArr
     if metric not in ("chunk_gap_s", "token_gap_s"):
         raise UnknownNameError("gap", metric, ("chunk_gap_s", "token_gap_s"))
     kept = list(timings)
-    chunks = np.array([each.chunk_at_s.size for each in kept], dtype=np.int64)
-    if not chunks.sum():
-        return np.empty(0), chunks
-    firsts = (np.cumsum(chunks) - chunks)[chunks > 0]
-    gaps_s = np.delete(np.diff(np.concatenate([each.chunk_at_s for each in kept])), firsts[1:] - 1)
-    if metric == "chunk_gap_s":
-        return gaps_s, np.maximum(chunks - 1, 0)
-    later = np.delete(np.concatenate([each.chunk_tokens for each in kept]), firsts)
-    per_request = [each.output_tokens - int(each.chunk_tokens[0]) if each.chunk_at_s.size else 0 for each in kept]
-    return np.repeat(gaps_s / later, later), np.array(per_request, dtype=np.int64)
+    by_token = metric == "token_gap_s"
+    sizes = np.array([_later_tokens(each) if by_token else max(each.chunk_at_s.size - 1, 0) for each in kept], dtype=np.int64)
+    gaps_s, first = np.empty(int(sizes.sum())), 0  # filled in place: several copies of twenty million gaps would be felt
+    for each, size in zip(kept, sizes.tolist(), strict=True):
+        if size:
+            end = first + size
+            gaps_s[first:end] = each.token_gaps_s if by_token else each.chunk_at_s[1:] - each.chunk_at_s[:-1]
+            first = end
+    return gaps_s, sizes
+
+
+def _later_tokens(timing: RequestTiming) -> int:
+    """Tokens after the first chunk."""
+    return timing.output_tokens - int(timing.chunk_tokens[0]) if timing.chunk_at_s.size else 0

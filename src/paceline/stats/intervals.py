@@ -12,7 +12,7 @@ replacement, and the error of each draw is measured in its own standard error. W
 request, 95 % intervals covered 93 % at 30 requests where plain percentiles of the draws covered 91 %; from 100 requests on they agree.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import floor, isfinite, sqrt
 
 import numpy as np
@@ -153,16 +153,15 @@ def resamples_for(n: int) -> int:
     return max(FEWEST_RESAMPLES, min(RESAMPLES, MOST_DRAWS // max(n, 1)))
 
 
-def resampled_counts(n: int, *, rng: np.random.Generator) -> list[FloatArray]:
-    """How often each of `n` requests is drawn, in blocks of shape [some resamples, n]; every row adds up to n."""
-    left, blocks = resamples_for(n), []
+def resampled_counts(n: int, *, rng: np.random.Generator) -> Iterator[FloatArray]:
+    """How often each of `n` requests is drawn, in blocks of shape [some resamples, n], one at a time; every row adds up to n."""
+    left = resamples_for(n)
     rows = max(1, BLOCK_DRAWS // n)
     while left > 0:
         rows = min(rows, left)
         drawn = rng.integers(0, n, size=(rows, n)) + np.arange(rows)[:, None] * n
-        blocks.append(np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64))
+        yield np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
         left -= rows
-    return blocks
 
 
 def quantile_interval(values: FloatArray, q: float, *, confidence: float) -> Estimate:
