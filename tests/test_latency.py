@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.errors import BadInputError, NoEvidenceError, UnknownNameError
-from paceline.latency import METRICS, Ended, RequestTiming, distribution, samples
+from paceline.latency import METRICS, Ended, RequestTiming, distribution, gap_samples, has_sample, samples
 from tests.strategies import request_timings
 
 
@@ -184,3 +184,36 @@ def test_percentiles_rise_and_stay_within_the_samples(values: list[float]) -> No
     rising = [min(values), found.p50, found.p90, found.p95, found.p99, max(values)]
     assert all(before <= after * (1 + 1e-12) for before, after in pairwise(rising))
     assert found.n == len(values)
+
+
+def test_gaps_of_many_requests_are_each_request_s_own_one_after_another() -> None:
+    """Laying instants in a row must not make a gap between two requests, and an empty or single chunk has none."""
+    made = [
+        record_of([1.0, 1.5, 2.5], [1, 2, 4]),
+        record_of([], []),
+        record_of([9.0], [3]),
+        record_of([4.0, 4.25], [2, 1]),
+    ]
+    gaps, sizes = gap_samples("chunk_gap_s", made)
+    assert (gaps.tolist(), sizes.tolist()) == ([0.5, 1.0, 0.25], [2, 0, 0, 1])
+    gaps, sizes = gap_samples("token_gap_s", made)
+    assert (gaps.tolist(), sizes.tolist()) == ([0.25, 0.25, *[0.25] * 4, 0.25], [6, 0, 0, 1])
+    assert gap_samples("token_gap_s", [])[0].size == gap_samples("chunk_gap_s", made[1:2])[0].size == 0
+    with pytest.raises(UnknownNameError, match="tpot_s"):
+        gap_samples("tpot_s", made)
+
+
+def test_only_requests_with_chunks_and_a_second_token_have_a_sample_of_each_latency() -> None:
+    """Pairs are made before samples are taken: both must agree on who has one."""
+    empty, single, several = record_of([], []), record_of([9.0], [1]), record_of([4.0, 4.25], [2, 1])
+    for metric in ("ttft_s", "tpot_s", "e2e_s"):
+        assert [has_sample(metric, each) for each in (empty, single, several)] == [
+            bool(samples(metric, [each]).size) for each in (empty, single, several)
+        ]
+
+
+def record_of(at_s: list[float], tokens: list[int]) -> RequestTiming:
+    """A request that arrived and left at 0."""
+    return RequestTiming(
+        arrived_at_s=0.0, sent_at_s=0.0, chunk_at_s=np.array(at_s), chunk_tokens=np.array(tokens, dtype=np.int16), ended=Ended.STOP
+    )

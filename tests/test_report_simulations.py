@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from paceline.errors import NoEvidenceError
-from paceline.report.simulations import acceptance_of, arms_dict, arms_text, harmed_requests
+from paceline.report.simulations import acceptance_of, arms_dict, arms_text, goodput_dict, harmed_requests, paired_dict
 from paceline.run import Arm, Outcome, Run
 from paceline.speculation.counts import AcceptanceCounts
+from paceline.stats.goodput import Slo
 from tests.strategies_runs import pair, record, run, summaries_only, timing
 
 RATIO = {"value", "low", "high", "confidence", "n"}
@@ -172,3 +173,38 @@ def test_the_harmed_are_named_worst_first() -> None:
     ]
     assert found[0] == {"id": "b", "segment": "chat", "tpot_ratio": pytest.approx(2), "baseline_tpot_s": 0.5, "tpot_s": 1.0}
     assert [each["id"] for each in harmed_requests(plain, drafted, most=1)] == ["b"]
+
+
+def test_differences_are_of_the_same_request_in_both_arms() -> None:
+    """Three requests, gaps .5, .5 and 1 s plainly: drafts add .25, .5 and .5 s; the middle of the differences is not the difference of
+    middles.
+    """
+    plain, drafted = with_tpots({"a": 0.5, "b": 0.5, "c": 1.0}, Arm.BASELINE), with_tpots({"c": 1.5, "a": 0.75, "b": 1.0}, Arm.SPECULATIVE)
+    found = paired_dict(plain, drafted, confidence=0.95)
+    assert set(found) == {"ttft_s", "tpot_s", "e2e_s"}
+    assert set(found["tpot_s"]) == {"p50", "p90", "p99"}
+    assert found["tpot_s"]["p50"]["value"] == pytest.approx(0.5)
+    assert found["tpot_s"]["p50"]["n"] == 3
+    assert found["ttft_s"]["p99"]["value"] == 0.0
+
+
+def test_strangers_have_no_differences() -> None:
+    """Two logs of other requests must not be subtracted from each other."""
+    plain, drafted = with_tpots({"a": 0.5}, Arm.BASELINE), with_tpots({"z": 0.75}, Arm.SPECULATIVE)
+    assert paired_dict(plain, drafted, confidence=0.95)["tpot_s"] is None
+    assert paired_dict(single_tokens(Arm.BASELINE), single_tokens(Arm.SPECULATIVE), confidence=0.95)["tpot_s"] is None
+
+
+def test_goodput_and_the_harmed_stand_in_the_text_where_they_were_asked_for() -> None:
+    """The line that says what a promise is worth, and the names to look at."""
+    plain, drafted = with_tpots({"a": 0.5, "b": 0.5}, Arm.BASELINE), with_tpots({"a": 0.75, "b": 0.25}, Arm.SPECULATIVE)
+    body = body_of(plain, drafted) | {"harmed": harmed_requests(plain, drafted, most=5)}
+    assert "within the objectives" not in arms_text(plain, drafted, body)
+    for each in (plain, drafted):
+        body["arms"][each.arm.value]["goodput"] = goodput_dict(each, Slo(ttft_s=None, tpot_s=0.5, e2e_s=None), confidence=0.95)
+    json.dumps(body, allow_nan=False)
+    text = arms_text(plain, drafted, body)
+    assert cells(text, "within the objectives").startswith("100 %")
+    assert body["arms"]["speculative"]["goodput"]["share"]["value"] == 0.5
+    assert "harmed most" in text
+    assert cells(text, "a ").split() == ["chat", "500", "ms", "750", "ms", "1.50×"]

@@ -8,16 +8,21 @@ from hypothesis import strategies as st
 
 from paceline.forecast.step_cost import StepCost
 from paceline.run import Load
-from paceline.simulate import kernel as k
+from paceline.simulate import state as k
+from paceline.simulate.draws import uniform
+from paceline.simulate.kernel import advance
 from paceline.simulate.replica import Drafting, Rejection, Replica
 from paceline.simulate.server import cost_of, rules_of, start
 from paceline.speculation.acceptance import Acceptance
 from paceline.speculation.method import Method, Speculation
 from paceline.workload import Request, Workload
 
-COST = cost_of(
-    StepCost(token_s=np.linspace(0.0, 2.0, 41), kv_token_s=0.01, prefill_attention_s=0.001, draft_s=np.linspace(0.0, 1.0, 41)),
-)
+COST = StepCost(token_s=np.linspace(0.0, 2.0, 41), kv_token_s=0.01, prefill_attention_s=0.001, draft_s=np.linspace(0.0, 1.0, 41))
+
+
+def step(state: k.State, rules: k.Rules, steps: int) -> None:
+    """Take that many engine steps."""
+    advance(state, rules, cost_of((COST,), draft_tokens=rules.draft_tokens), steps)
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ def test_every_step_conserves_requests_and_blocks_and_moves_the_clock(case: Case
     while left < len(state.table):
         before, steps = state.seconds[k.CLOCK], state.counts[k.TAKEN_STEPS]
         could_run = state.counts[k.RUNNING] + waiting(state) > 0
-        k.advance(state, rules, COST, 1)
+        step(state, rules, 1)
         stepped = state.counts[k.TAKEN_STEPS] > steps
         assert stepped or not could_run, "an idle step while a request could run"
         assert state.seconds[k.CLOCK] > before or not stepped
@@ -113,13 +118,13 @@ def test_every_step_conserves_requests_and_blocks_and_moves_the_clock(case: Case
 def test_everybody_gets_the_tokens_asked_for_in_order(case: Case) -> None:
     """Causality and completeness: arrived ≤ first ≤ … ≤ last, 1 to K + 1 tokens at a time, as many as asked for."""
     state, rules = case.start()
-    k.advance(state, rules, COST, 2**62)
+    step(state, rules, 2**62)
     largest = 1 + (case.drafting.speculation.draft_tokens if case.drafting else 0)
     for r, row in enumerate(state.table):
-        first, end = row[k.CHUNKS_FROM], row[k.CHUNKS_FROM] + row[k.CHUNKS]
-        instants = state.log_at_s[first:end]
+        first, first_size = row[k.INSTANTS_FROM], row[k.SIZES_FROM]
+        instants = (state.log_at_s if row[k.PAUSED] else state.step_at_s)[first : first + row[k.CHUNKS]]
         assert (np.diff(np.concatenate(([state.arrived_at_s[r]], instants))) > 0).all()
-        sizes = state.log_tokens[first:end] if case.drafting else np.ones(row[k.CHUNKS])
+        sizes = state.log_tokens[first_size : first_size + row[k.CHUNKS]] if case.drafting else np.ones(row[k.CHUNKS])
         assert sizes.sum() == (0 if row[k.REFUSE] else row[k.OUTPUT])
         assert ((sizes >= 1) & (sizes <= largest)).all()
 
@@ -129,15 +134,15 @@ def test_everybody_gets_the_tokens_asked_for_in_order(case: Case) -> None:
 def test_future_output_lengths_change_no_decision_already_made(case: Case, outputs: list[int], steps: int) -> None:
     """A scheduler that knows how long an answer will be is better than any real one."""
     (ours, rules), (theirs, _) = case.start(), case.start()
-    k.advance(ours, rules, COST, steps)
+    step(ours, rules, steps)
     unfinished = ours.table[:, k.EMITTED] < ours.table[:, k.OUTPUT]
     longer = ours.table[:, k.EMITTED] + outputs[: len(unfinished)]
     theirs.table[:, k.OUTPUT] = np.where(unfinished, longer, ours.table[:, k.OUTPUT])
     room = theirs._replace(
         buffer_at_s=np.zeros((len(theirs.running), 80)),
-        buffer_tokens=np.zeros((len(theirs.running), 80), dtype=np.int64),
+        buffer_tokens=np.zeros((len(theirs.running), 80), dtype=np.int16),
     )
-    k.advance(room, rules, COST, steps)
+    step(room, rules, steps)
     kept = [column for column in range(k.COLUMNS) if column != k.OUTPUT]
     assert ours.table[:, kept].tolist() == room.table[:, kept].tolist()
     assert ours.counts.tolist() == room.counts.tolist()
@@ -155,7 +160,7 @@ def test_a_tight_cache_preempts_and_everybody_still_finishes() -> None:
         seed=2,
     )
     state, rules = case.start()
-    k.advance(state, rules, COST, 2**62)
+    step(state, rules, 2**62)
     assert state.counts[k.FINISHED] == 8
     assert state.counts[k.PREEMPTIONS] >= 5
     assert (state.table[:, k.TIMES_PREEMPTED] > 0).sum() >= 5
@@ -164,7 +169,7 @@ def test_a_tight_cache_preempts_and_everybody_still_finishes() -> None:
 
 def test_draws_are_uniform_and_neighbours_independent() -> None:
     """5,000 draws at neighbouring counters: each of 16 bins within 5.5 standard deviations, neighbours uncorrelated (|r| < 5.5/√n)."""
-    draws = np.array([[k.uniform(123456789, 987654321, step, position) for position in range(5)] for step in range(1000)])
+    draws = np.array([[uniform(123456789, 987654321, step, position) for position in range(5)] for step in range(1000)])
     counts = np.bincount((draws.ravel() * 16).astype(int), minlength=16)
     assert len(counts) == 16
     assert (abs(counts - 5000 / 16) < 5.5 * np.sqrt(5000 * 15 / 256)).all()
@@ -174,7 +179,7 @@ def test_draws_are_uniform_and_neighbours_independent() -> None:
 
 def test_requests_with_neighbouring_keys_draw_apart() -> None:
     """Keys that differ in one bit must not share a stream: requests would accept in lockstep."""
-    first = np.array([k.uniform(1, 7, step, 1) for step in range(1000)])
+    first = np.array([uniform(1, 7, step, 1) for step in range(1000)])
     for keys in [(3, 7), (1, 6), (0, 7)]:
-        other = np.array([k.uniform(*keys, step, 1) for step in range(1000)])
+        other = np.array([uniform(*keys, step, 1) for step in range(1000)])
         assert abs(np.corrcoef(first, other)[0, 1]) < 5.5 / np.sqrt(1000)

@@ -59,11 +59,11 @@ def test_all_stands_for_the_segments_that_are_not_named() -> None:
 def test_a_cost_must_reach_every_step_that_the_replica_may_take() -> None:
     """A cost table that ends early would be read past its end by compiled code."""
     enough = StepCost(token_s=np.ones(13), kv_token_s=0.0, prefill_attention_s=0.0, draft_s=np.zeros(5))
-    need_room(REPLICA, enough, 3)
-    need_room(REPLICA, replace(enough, draft_s=np.zeros(1)), 1)
+    need_room(REPLICA, (enough,), 3)
+    need_room(REPLICA, (replace(enough, draft_s=np.zeros(1)),), 1)
     with pytest.raises(BadInputError, match="token_s ends at 11"):
-        need_room(REPLICA, replace(enough, token_s=np.ones(12)), 3)
+        need_room(REPLICA, (replace(enough, token_s=np.ones(12)),), 3)
     with pytest.raises(BadInputError, match="draft_s ends at 3 requests, but 4 may draft"):
-        need_room(REPLICA, replace(enough, draft_s=np.zeros(4)), 3)
+        need_room(REPLICA, (replace(enough, draft_s=np.zeros(4)),), 3)
     with pytest.raises(BadInputError, match="token_budget 12 is below the 13 tokens"):
-        need_room(REPLICA, enough, 13)
+        need_room(REPLICA, (enough,), 13)

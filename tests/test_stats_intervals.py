@@ -137,7 +137,7 @@ def test_columns_share_their_draws() -> None:
 def test_many_requests_are_drawn_less_often_and_in_blocks() -> None:
     """A long run must not take minutes or all memory."""
     assert (resamples_for(100), resamples_for(20_000), resamples_for(10**9)) == (1000, 1000, 400)
-    blocks = resampled_counts(3000, rng=rng())
+    blocks = list(resampled_counts(3000, rng=rng()))
     assert [each.shape[0] for each in blocks] == [666, 334]
     assert (np.vstack(blocks).sum(axis=1) == 3000).all()
     assert sum(each.shape[0] for each in blocks) == intervals.RESAMPLES

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from paceline.errors import BadInputError
 from paceline.traffic.exchange import END_OF_SEQUENCE, Exchange, Message, TokenStream
-from paceline.traffic.synthetic import poisson_arrivals, repeat_to, workload_from_prompts, workload_from_streams
+from paceline.traffic.synthetic import (
+    bursty_arrivals,
+    poisson_arrivals,
+    repeat_to,
+    rescaled_arrivals,
+    workload_from_prompts,
+    workload_from_streams,
+)
 from paceline.workload import Request, Workload
 from tests.strategies import workloads
 
@@ -125,3 +132,47 @@ def test_poisson_gaps_have_the_rates_mean_and_keep_the_order() -> None:
     assert [each.id for each in made.requests] == [each.id for each in many.requests]
     assert (made.source, made.seed) == (many.source, many.seed)
     assert made == poisson_arrivals(many, rate_per_s=4.0, rng=np.random.default_rng(11))
+
+
+def many(n: int) -> Workload:
+    """Requests of one length, all at 0."""
+    requests = tuple(Request(id=str(i), arrived_at_s=0.0, prompt_tokens=5, output_tokens=2, segment="chat") for i in range(n))
+    return Workload(requests=requests, source="log", seed=None)
+
+
+def gaps_s(workload: Workload) -> np.ndarray:
+    """Seconds between arrivals, the first one included."""
+    return np.diff([0.0, *(each.arrived_at_s for each in workload.requests)])
+
+
+@pytest.mark.parametrize("burstiness", [0.25, 4.0])
+def test_bursts_keep_the_rate_and_spread_the_gaps_by_the_burstiness(burstiness: float) -> None:
+    """The gaps' mean is 1 / rate and their deviation 1 / (rate · √burstiness), within 5.5 standard errors: vLLM's meaning of the word."""
+    n, rate = 20_000, 5.0
+    found = gaps_s(bursty_arrivals(many(n), rate_per_s=rate, burstiness=burstiness, rng=np.random.default_rng(1)))
+    spread = 1 / rate / np.sqrt(burstiness)
+    assert found.mean() == pytest.approx(1 / rate, abs=5.5 * spread / np.sqrt(n))
+    # A Gamma's kurtosis is 3 + 6 / shape, so its variance has a relative standard error of √((2 + 6 / shape) / n).
+    assert found.var() == pytest.approx(spread**2, rel=5.5 * np.sqrt((2 + 6 / burstiness) / n))
+
+
+def test_a_burstiness_of_one_is_the_poisson_process() -> None:
+    """The default must not change a figure that was published without it."""
+    ours = bursty_arrivals(many(50), rate_per_s=3.0, burstiness=1.0, rng=np.random.default_rng(4))
+    assert ours == poisson_arrivals(many(50), rate_per_s=3.0, rng=np.random.default_rng(4))
+
+
+@pytest.mark.parametrize(("rate", "burstiness"), [(0.0, 2.0), (1.0, 0.0), (1.0, float("nan")), (float("inf"), 0.5)])
+def test_impossible_bursts_are_refused(rate: float, burstiness: float) -> None:
+    """A rate of 0 never sends anything."""
+    with pytest.raises(BadInputError, match="above 0"):
+        bursty_arrivals(many(2), rate_per_s=rate, burstiness=burstiness, rng=np.random.default_rng(1))
+
+
+def test_twice_the_time_scale_is_twice_the_rate() -> None:
+    """What would Friday's peak be at double the traffic: the same pattern, each gap half as long."""
+    timed = poisson_arrivals(many(10), rate_per_s=1.0, rng=np.random.default_rng(1))
+    assert gaps_s(rescaled_arrivals(timed, time_scale=2.0)) == pytest.approx(gaps_s(timed) / 2)
+    assert rescaled_arrivals(timed, time_scale=1.0) is timed
+    with pytest.raises(BadInputError, match="time scale"):
+        rescaled_arrivals(timed, time_scale=0.0)

@@ -107,10 +107,10 @@ class RequestRecord:
             BadInputError: with the request's id and the value.
 
         """
-        for name in ("prompt_tokens", "output_tokens"):
-            value = getattr(self, name)
-            if not is_count(value, least=0):
-                raise BadInputError(f"request {printable(self.id)}: {name} = {printable(value)} is not a whole number from 0 on")
+        if not (is_count(self.prompt_tokens, least=0) and is_count(self.output_tokens, least=0)):
+            name = "output_tokens" if is_count(self.prompt_tokens, least=0) else "prompt_tokens"
+            value = printable(getattr(self, name))
+            raise BadInputError(f"request {printable(self.id)}: {name} = {value} is not a whole number from 0 on")
 
 
 @dataclass(frozen=True, slots=True)

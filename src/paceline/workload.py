@@ -10,15 +10,17 @@ from math import isfinite
 
 from paceline.errors import BadInputError, NoEvidenceError, is_count, printable
 
-__all__ = ["Request", "Workload"]
+__all__ = ["PREFIX_BLOCK_TOKENS", "Request", "Workload"]
+
+PREFIX_BLOCK_TOKENS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request: `prompt_tokens` in, `output_tokens` out (both at least 1), sent at `arrived_at_s`, of kind `segment`.
 
-    `prefix_hashes` names each block of 512 prompt tokens: two requests whose hashes begin alike begin with the same tokens. It is None, and
-    may be left out, where nobody says so: it is a fact of some traces only, and without it no two prompts count as alike.
+    Where a trace has them, `prefix_hashes` name the prompt's blocks of `PREFIX_BLOCK_TOKENS` tokens, each together with all before it: two
+    requests whose hashes begin alike begin with the same tokens. Few traces have them, so they may be left out.
     """
 
     id: str

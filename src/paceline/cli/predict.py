@@ -22,6 +22,7 @@ from paceline.cli.options import (
     probabilities,
     segment_share,
 )
+from paceline.cli.replica_options import add_whole_replica
 
 __all__ = ["add_verbs"]
 
@@ -153,6 +154,7 @@ def _add_simulate(verbs: Verbs) -> None:
     arrivals.add_argument("--own-times", action="store_true", help="the trace's own arrivals")
     parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="write both run files there")
     add_simulation(parser)
+    add_whole_replica(parser)
     add_seed(parser)
     add_json(parser)
 

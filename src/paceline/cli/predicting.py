@@ -9,6 +9,7 @@ import numpy as np
 
 from paceline.cli.options import asked_acceptance, reading, scenario_asked
 from paceline.cli.output import answer, progress
+from paceline.cli.replica_options import asked_lengths
 from paceline.errors import BadInputError, ascii_controls
 from paceline.files.runfile import write_run
 from paceline.files.whole import make_folder
@@ -35,7 +36,7 @@ from paceline.report.predictions import (
     memory_dict,
     memory_text,
 )
-from paceline.report.simulations import arms_dict, arms_text, harmed_requests
+from paceline.report.simulations import arms_dict, arms_text, goodput_dict, harmed_requests, paired_dict
 from paceline.run import Evidence, Load
 from paceline.speculation.acceptance import Acceptance
 from paceline.speculation.blend import blend_by_generated_tokens
@@ -44,7 +45,6 @@ __all__ = ["run_forecast", "run_lesson", "run_memory", "run_simulate"]
 
 CONFIDENCE = 0.95
 ALL = "all"
-MOST_HARMED = 20
 DRAFT_LENGTHS = tuple(range(1, 9))
 
 
@@ -170,8 +170,13 @@ def run_simulate(options: argparse.Namespace) -> int:
         for run in arms:
             write_run(run, options.out / f"{run.arm.value}.json")
     rng = np.random.default_rng(options.seed)
-    body = arms_dict(*arms, confidence=CONFIDENCE, rng=rng) | {
-        "harmed": harmed_requests(*arms, most=MOST_HARMED),
+    figures = arms_dict(*arms, confidence=CONFIDENCE, rng=rng)
+    if options.slo is not None:
+        for run in arms:
+            figures["arms"][run.arm.value]["goodput"] = goodput_dict(run, options.slo, confidence=CONFIDENCE)
+    body = figures | {
+        "paired_differences": paired_dict(*arms, confidence=CONFIDENCE),
+        "harmed": harmed_requests(*arms, most=len(arms[0].requests or ())),
         "acceptance_label": known.label,
         "notes": [*traffic.notes, *traffic.warnings],
     }
@@ -189,6 +194,10 @@ def simulation_plan(options: argparse.Namespace) -> SimulationPlan:
         spread=options.spread,
         rejection=options.rejection,
         seed=options.seed,
+        burstiness=getattr(options, "burstiness", 1.0),
+        time_scale=getattr(options, "time_scale", 1.0),
+        persistence=getattr(options, "persistence", 0.0),
+        lengths=asked_lengths(options),
     )
 
 

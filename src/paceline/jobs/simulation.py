@@ -1,7 +1,7 @@
 """Both arms of a scenario through the simulator, at one load, with the start and the end of a closed loop left out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -9,11 +9,12 @@ from paceline.errors import BadInputError
 from paceline.forecast.step_cost import StepCost, step_cost
 from paceline.jobs.scenario import Scenario
 from paceline.run import Load, Run
+from paceline.simulate.draft_lengths import Ladder, LengthTable
 from paceline.simulate.replica import Drafting, Rejection, Replica
 from paceline.simulate.server import simulate
 from paceline.simulate.steady import steady
 from paceline.speculation.acceptance import Acceptance
-from paceline.traffic.synthetic import poisson_arrivals, repeat_to
+from paceline.traffic.synthetic import bursty_arrivals, repeat_to, rescaled_arrivals
 from paceline.workload import Workload
 
 __all__ = ["BLOCK_TOKENS", "SimulationPlan", "cost_of", "limits_of", "need_seats", "replica_of", "simulated_arms"]
@@ -32,6 +33,10 @@ class SimulationPlan:
         spread: between-request spread of acceptance, in logits.
         rejection: where the token after a rejection comes from.
         seed: of all chance.
+        burstiness: shape of the gaps between arrivals at a rate; 1 is a Poisson process.
+        time_scale: how much faster than recorded a trace's own arrivals come.
+        persistence: correlation of acceptance between neighbouring steps of a request.
+        lengths: draft length by batch, None where every step drafts the same.
 
     """
 
@@ -41,6 +46,10 @@ class SimulationPlan:
     spread: float
     rejection: Rejection
     seed: int
+    burstiness: float = 1.0
+    time_scale: float = 1.0
+    persistence: float = 0.0
+    lengths: LengthTable | Ladder | None = None
 
 
 def simulated_arms(
@@ -60,11 +69,18 @@ def simulated_arms(
     edge = load.concurrency or 0
     requests = _requests(workload, load, plan, edge=edge, own_arrivals=own_arrivals)
     room = scenario.memory(context_tokens=1)
-    drafting = Drafting(speculation=scenario.speculation, acceptance=acceptance, spread=plan.spread, rejection=plan.rejection)
+    drafting = Drafting(
+        speculation=scenario.speculation,
+        acceptance=acceptance,
+        spread=plan.spread,
+        rejection=plan.rejection,
+        persistence=plan.persistence,
+        lengths=plan.lengths,
+    )
     baseline = simulate(
         requests,
         replica=replica_of(room.plain_kv_tokens, plan),
-        step_cost=cost_of(scenario, plan, drafts=False),
+        step_cost=cost_of(scenario, plan, draft_tokens=0),
         drafting=None,
         load=load,
         seed=plan.seed,
@@ -72,7 +88,7 @@ def simulated_arms(
     speculative = simulate(
         requests,
         replica=replica_of(room.speculative_kv_tokens, plan),
-        step_cost=cost_of(scenario, plan, drafts=True),
+        step_cost=_speculative_costs(scenario, plan),
         drafting=drafting,
         load=load,
         seed=plan.seed,
@@ -100,11 +116,11 @@ def need_seats(concurrency: int, plan: SimulationPlan) -> None:
 
 def _requests(workload: Workload, load: Load, plan: SimulationPlan, *, edge: int, own_arrivals: bool) -> Workload:
     if own_arrivals:
-        return workload
+        return rescaled_arrivals(workload, time_scale=plan.time_scale)
     drawn = repeat_to(workload, requests=plan.requests + 2 * edge, seed=plan.seed)
     if load.rate_per_s is None:
         return drawn
-    return poisson_arrivals(drawn, rate_per_s=load.rate_per_s, rng=np.random.default_rng(plan.seed))
+    return bursty_arrivals(drawn, rate_per_s=load.rate_per_s, burstiness=plan.burstiness, rng=np.random.default_rng(plan.seed))
 
 
 def replica_of(kv_tokens: int, plan: SimulationPlan) -> Replica:
@@ -117,16 +133,25 @@ def replica_of(kv_tokens: int, plan: SimulationPlan) -> Replica:
     )
 
 
-def cost_of(scenario: Scenario, plan: SimulationPlan, *, drafts: bool) -> StepCost:
-    """What a step of one arm costs, as long as the plan's limits ask."""
-    where = scenario.where
+def _speculative_costs(scenario: Scenario, plan: SimulationPlan) -> StepCost | tuple[StepCost, ...]:
+    """The cost of the draft length, or of each from 0 on where it changes by batch."""
+    longest = scenario.speculation.draft_tokens
+    if plan.lengths is None:
+        return cost_of(scenario, plan, draft_tokens=longest)
+    return tuple(cost_of(scenario, plan, draft_tokens=each) for each in range(longest + 1))
+
+
+def cost_of(scenario: Scenario, plan: SimulationPlan, *, draft_tokens: int) -> StepCost:
+    """What a step costs with drafts of that length, 0 without, as long as the plan's limits ask."""
+    where, asked = scenario.where, scenario.speculation
+    speculation = None if draft_tokens == 0 else asked if draft_tokens == asked.draft_tokens else replace(asked, draft_tokens=draft_tokens)
     return step_cost(
         target=scenario.target,
         gpu=where.gpu,
         gpus=where.gpus,
         dtype=where.dtype,
-        speculation=scenario.speculation if drafts else None,
-        draft=scenario.draft if drafts else None,
+        speculation=speculation,
+        draft=None if speculation is None else scenario.draft,
         max_tokens=plan.token_budget,
         max_requests=plan.max_requests,
     )

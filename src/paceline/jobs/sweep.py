@@ -256,8 +256,8 @@ def _scenario(asked: Asked) -> Scenario:
 
 
 @lru_cache(maxsize=64)
-def _cost(asked: Asked, plan: SimulationPlan, drafts: bool) -> StepCost:  # noqa: FBT001  # the cache's key
-    return cost_of(_scenario(asked), plan, drafts=drafts)
+def _cost(asked: Asked, plan: SimulationPlan, draft_tokens: int) -> StepCost:
+    return cost_of(_scenario(asked), plan, draft_tokens=draft_tokens)
 
 
 @lru_cache(maxsize=64)
@@ -278,6 +278,14 @@ def _workload(job: Sweep, corner: Corner) -> Workload:
     return Workload(requests=tuple(requests), source="sweep", seed=job.simulation.seed)
 
 
+def _plain_cost(job: Sweep, plan: SimulationPlan) -> StepCost:
+    return _cost(job.asked, plan, 0)
+
+
+def _drafted_cost(job: Sweep, plan: SimulationPlan, draft_tokens: int) -> StepCost:
+    return _cost(replace(job.asked, draft_tokens=draft_tokens), plan, draft_tokens)
+
+
 def _arm(job: Sweep, corner: Corner, found: Scenario, drafting: Drafting | None) -> ArmTimes:
     plan = job.simulation
     assert plan is not None
@@ -286,9 +294,7 @@ def _arm(job: Sweep, corner: Corner, found: Scenario, drafting: Drafting | None)
     return arm_times(
         _workload(replace(job, grid=replace(job.grid, alphas=(), draft_lengths=())), corner),
         replica=replica_of(tokens, plan),
-        step_cost=_cost(
-            job.asked if drafting is None else replace(job.asked, draft_tokens=found.speculation.draft_tokens), plan, drafting is not None
-        ),
+        step_cost=_plain_cost(job, plan) if drafting is None else _drafted_cost(job, plan, found.speculation.draft_tokens),
         drafting=drafting,
         load=Load(concurrency=corner.concurrency, rate_per_s=None),
         seed=plan.seed,

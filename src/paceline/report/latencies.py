@@ -6,7 +6,7 @@ from paceline.errors import NoEvidenceError
 from paceline.latency import Distribution, distribution, samples
 from paceline.run import Run
 
-__all__ = ["LatencyRow", "latency_rows"]
+__all__ = ["LatencyRow", "NAMES", "latency_rows"]
 
 NAMES = {
     "ttft_s": "time to first token",

@@ -1,25 +1,32 @@
 """Two arms' latencies, throughput and acceptance, as a dictionary for `--json` and as text. Percentiles carry their intervals."""
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from paceline.decide.measured import metric_estimate
-from paceline.errors import NoEvidenceError
-from paceline.latency import samples
-from paceline.report.figures import MISSING, percent, plain
+from paceline.errors import NoEvidenceError, ascii_controls
+from paceline.latency import gap_samples, has_sample, samples
+from paceline.report.figures import MISSING, milliseconds, percent, plain, times
 from paceline.report.json_view import acceptance_dict, estimate_dict
-from paceline.report.latencies import latency_rows
-from paceline.report.text import columns, latency_table
+from paceline.report.latencies import NAMES
+from paceline.report.text import columns
 from paceline.run import Outcome, Run
-from paceline.stats.intervals import acceptance_estimates, clustered_quantile_interval, mean_interval, quantile_interval
+from paceline.stats.goodput import Slo, goodput
+from paceline.stats.intervals import acceptance_estimates, clustered_quantile_intervals, mean_interval, quantile_interval
+from paceline.stats.paired import two_arms
 from paceline.verdict import Estimate
 
-__all__ = ["acceptance_of", "arms_dict", "arms_text", "harmed_requests"]
+__all__ = ["acceptance_of", "arms_dict", "arms_text", "goodput_dict", "harmed_requests", "paired_dict"]
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 PER_REQUEST = ("ttft_s", "tpot_s", "e2e_s")
+SHOWN = ("p50", "p90", "p99")
+LATENCY_HEAD = ("latency", *(f"{arm} {each}" for arm in ("plain", "drafts") for each in SHOWN), "p99 ratio")
+HARMED_HEAD = ("harmed most", "segment", "plain TPOT", "with drafts", "ratio")
+MOST_HARMED = 10
 PER_GAP = ("chunk_gap_s", "token_gap_s")
 
 
@@ -33,8 +40,11 @@ def acceptance_of(run: Run, *, confidence: float, rng: np.random.Generator) -> d
         mine = [counts for name, counts in counted if segment in (None, name)]
         return acceptance_estimates(mine, confidence=confidence, rng=rng)
 
-    segments = {name: (counts, estimated(name)) for name, counts in run.acceptance_by_segment.items()}
-    return acceptance_dict(run.acceptance, estimated(None), confidence=confidence, segments=segments)
+    several = len({name for name, _ in counted}) > 1  # the only segment is the whole: no second resampling
+    of_segment = {name: estimated(name) for name in run.acceptance_by_segment} if several else {}
+    whole = estimated(None)
+    segments = {name: (counts, of_segment.get(name, whole)) for name, counts in run.acceptance_by_segment.items()}
+    return acceptance_dict(run.acceptance, whole, confidence=confidence, segments=segments)
 
 
 def arms_dict(baseline: Run, speculative: Run, *, confidence: float, rng: np.random.Generator) -> dict[str, Any]:
@@ -84,11 +94,11 @@ def _quantiles(run: Run, name: str, confidence: float) -> dict[str, Any] | None:
             return None
         found = {key: quantile_interval(values, q, confidence=confidence) for key, q in QUANTILES.items()}
         return {key: estimate_dict(each) for key, each in (found | {"mean": mean_interval(values, confidence=confidence)}).items()}
-    clusters = [values for values in (samples(name, [each]) for each in timings) if values.size]
-    if not clusters:
+    pooled, sizes = gap_samples(name, timings)
+    if not pooled.size:
         return None
-    found = {key: clustered_quantile_interval(clusters, q, confidence=confidence) for key, q in QUANTILES.items()}
-    mean = Estimate(value=float(np.concatenate(clusters).mean()), low=None, high=None, confidence=confidence, n=len(clusters))
+    found = dict(zip(QUANTILES, clustered_quantile_intervals(pooled, sizes, tuple(QUANTILES.values()), confidence=confidence), strict=True))
+    mean = Estimate(value=float(pooled.mean()), low=None, high=None, confidence=confidence, n=int(np.count_nonzero(sizes)))
     return {key: estimate_dict(each) for key, each in (found | {"mean": mean}).items()}
 
 
@@ -99,6 +109,7 @@ def arms_text(baseline: Run, speculative: Run, body: Mapping[str, Any]) -> str:
         ("output tokens per second", *(_ratio(each["output_tokens_per_s"]) for each in arms)),
         ("requests", *(f"{each['requests']:,}" for each in arms)),
         ("refused or failed", *(f"{each['failed']:,}" for each in arms)),
+        *_goodput_row(arms),
     ]
     acceptance = body["acceptance"] or {}
     rows = [
@@ -109,7 +120,66 @@ def arms_text(baseline: Run, speculative: Run, body: Mapping[str, Any]) -> str:
         ("acceptance length τ", _ratio(acceptance.get("acceptance_length"))),
     ]
     tables = (columns(("", "plain", "with drafts"), served), columns(("", "value"), rows))
-    return "\n\n".join([latency_table(latency_rows(baseline, speculative)).rstrip("\n"), *tables])
+    harmed = [columns(HARMED_HEAD, [_harmed_cells(each) for each in body["harmed"][:MOST_HARMED]])] if body.get("harmed") else []
+    return "\n\n".join([_latencies(*arms), *tables, *harmed])
+
+
+def _latencies(*arms: Mapping[str, Any]) -> str:
+    """A line per latency with both arms' middle and tail, from the figures that the JSON holds."""
+
+    def value(arm: Mapping[str, Any], latency: str, quantile: str) -> float | None:
+        found: float | None = None if arm[latency] is None else arm[latency][quantile]["value"]
+        return found
+
+    cells = []
+    for latency, name in NAMES.items():
+        plain_p99, drafted_p99 = (value(arm, latency, "p99") for arm in arms)
+        if plain_p99 is None and drafted_p99 is None:
+            continue
+        shown = [milliseconds(value(arm, latency, quantile)) for arm in arms for quantile in SHOWN]
+        cells.append((name, *shown, times(drafted_p99 / plain_p99 if drafted_p99 is not None and plain_p99 else None)))
+    return columns(LATENCY_HEAD, cells)
+
+
+def _goodput_row(arms: list[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Goodput, where objectives were stated."""
+    if not all(each.get("goodput") for each in arms):
+        return []
+    return [
+        ("within the objectives", *(_ratio(each["goodput"]["share"], percent) for each in arms)),
+        ("good requests per second", *(plain(each["goodput"]["requests_per_s"]) for each in arms)),
+    ]
+
+
+def _harmed_cells(each: Mapping[str, Any]) -> tuple[str, ...]:
+    id_, segment = ascii_controls(each["id"]), ascii_controls(each["segment"])
+    return id_, segment, milliseconds(each["baseline_tpot_s"]), milliseconds(each["tpot_s"]), times(each["tpot_ratio"])
+
+
+def goodput_dict(run: Run, slo: Slo, *, confidence: float) -> dict[str, Any]:
+    """One arm's goodput: the share with its interval, and the rates."""
+    found = goodput(run, slo, confidence=confidence)
+    return {
+        "share": estimate_dict(found.share),
+        "requests_per_s": found.requests_per_s,
+        "output_tokens_per_s": found.output_tokens_per_s,
+    }
+
+
+def paired_dict(baseline: Run, speculative: Run, *, confidence: float) -> dict[str, Any]:
+    """Each latency's difference by request, speculative − baseline, in seconds: percentiles with intervals; None where none is paired."""
+
+    def differences(latency: str) -> dict[str, Any] | None:
+        try:
+            arms = two_arms(baseline, speculative, latency=latency, segment=None)
+        except NoEvidenceError:
+            return None
+        if not arms.paired:
+            return None
+        values = arms.speculative - arms.baseline
+        return {key: estimate_dict(quantile_interval(values, QUANTILES[key], confidence=confidence)) for key in SHOWN}
+
+    return {latency: differences(latency) for latency in PER_REQUEST}
 
 
 def _ratio(estimate: Mapping[str, Any] | None, shown: Callable[[float | None], str] = plain) -> str:
@@ -124,14 +194,18 @@ def _ratio(estimate: Mapping[str, Any] | None, shown: Callable[[float | None], s
 
 def harmed_requests(baseline: Run, speculative: Run, *, most: int) -> list[dict[str, Any]]:
     """The requests that drafting slowed most, worst first: id, segment, and TPOT in both arms."""
-    plain_tpots = {each.id: each.timing.tpot_s for each in baseline.finished if each.timing.output_tokens > 1}
-    slowed = [
-        (each.timing.tpot_s / plain_tpots[each.id], each)
-        for each in speculative.finished
-        if each.timing.output_tokens > 1 and each.timing.tpot_s > plain_tpots.get(each.id, float("inf")) > 0
-    ]
-    worst = sorted(slowed, key=lambda pair: (-pair[0], pair[1].id))[:most]
+    plain_tpots = _tpots_s(baseline)
+    drafted = _tpots_s(speculative)
+    slowed = [(tpot_s / plain_tpots[id_], id_) for id_, tpot_s in drafted.items() if tpot_s > plain_tpots.get(id_, inf) > 0]
+    worst = sorted(slowed, key=lambda pair: (-pair[0], pair[1]))[:most]
+    segments = {each.id: each.segment for each in speculative.finished}
     return [
-        {"id": each.id, "segment": each.segment, "tpot_ratio": ratio, "baseline_tpot_s": plain_tpots[each.id], "tpot_s": each.timing.tpot_s}
-        for ratio, each in worst
+        {"id": id_, "segment": segments[id_], "tpot_ratio": ratio, "baseline_tpot_s": plain_tpots[id_], "tpot_s": drafted[id_]}
+        for ratio, id_ in worst
     ]
+
+
+def _tpots_s(run: Run) -> dict[str, float]:
+    """Time per output token by request, of those with two tokens."""
+    kept = [each for each in run.finished if has_sample("tpot_s", each.timing)]
+    return dict(zip((each.id for each in kept), samples("tpot_s", [each.timing for each in kept]).tolist(), strict=True))

@@ -6,44 +6,60 @@ and the next one, in the workload's order, arrives when one leaves. An open loop
 The arms share what the requests ask for and every draw, and differ in cost, drafts and KV slots only, so they are compared in pairs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from paceline import __version__
+from paceline.errors import BadInputError
 from paceline.forecast.step_cost import StepCost
-from paceline.latency import Ended, RequestTiming
-from paceline.run import Arm, Evidence, Load, Outcome, Provenance, RequestRecord, Run
+from paceline.run import Load, Run
 from paceline.simulate import kernel
+from paceline.simulate import state as columns
 from paceline.simulate.acceptance_draws import chance, conditional_by_request
-from paceline.simulate.replica import Drafting, Rejection, Replica, need_room
-from paceline.speculation.counts import AcceptanceCounts
-from paceline.workload import Request, Workload
+from paceline.simulate.draft_lengths import fixed_length
+from paceline.simulate.records import record
+from paceline.simulate.replica import RECOMPUTE_LAST_BLOCK, Drafting, Rejection, Replica, need_room
+from paceline.simulate.state import Cost, Lengths, Rules, State
+from paceline.workload import PREFIX_BLOCK_TOKENS, Request, Workload
 
-__all__ = ["cost_of", "record", "rules_of", "simulate", "simulate_arms", "start"]
+__all__ = ["cost_of", "rules_of", "run_through", "simulate", "simulate_arms", "start"]
 
+FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-ALL_STEPS = 2**62
+ROOM_STEPS = 4_096  # doubled as often as needed
 
 
-def simulate(workload: Workload, *, replica: Replica, step_cost: StepCost, drafting: Drafting | None, load: Load, seed: int) -> Run:
+def simulate(
+    workload: Workload,
+    *,
+    replica: Replica,
+    step_cost: StepCost | Sequence[StepCost],
+    drafting: Drafting | None,
+    load: Load,
+    seed: int,
+) -> Run:
     """What each user of this replica gets, and when: a `Run` with every request's chunks, until the last one leaves.
 
+    Where the draft length changes by batch, `step_cost` is one cost for each length from 0 to K, else the one of the fixed length.
     `drafting` None gives the baseline arm. In the speculative arm acceptance is counted by request and by segment, drafts accepted beyond a
     stop included. A request that could never fit into the KV cache, its look-ahead slots included, is refused at arrival.
     The same arguments give the same bytes.
 
     Raises:
-        BadInputError: the step cost ends before the replica's limits, or the token budget is below one drafted request.
+        BadInputError: the step cost ends before the replica's limits, the token budget is below one drafted request, or the costs are not
+            those of the draft lengths.
         UnknownNameError: a segment without acceptance.
 
     """
     rules = rules_of(replica, drafting=drafting, load=load)
-    need_room(replica, step_cost, rules.verified_tokens)
+    costs = (step_cost,) if isinstance(step_cost, StepCost) else tuple(step_cost)
+    if len(costs) != (1 if drafting is None or drafting.lengths is None else rules.draft_tokens + 1):
+        raise BadInputError(f"{len(costs)} step costs; draft lengths by batch need one for each length from 0 to K, anything else just one")
+    need_room(replica, costs, rules.verified_tokens)
     state = start(workload, replica=replica, drafting=drafting, load=load, seed=seed)
-    kernel.advance(state, rules, cost_of(step_cost), ALL_STEPS)
+    state = run_through(state, rules, cost_of(costs, draft_tokens=rules.draft_tokens))
     return record(state, workload, replica=replica, drafting=drafting, load=load, seed=seed)
 
 
@@ -52,7 +68,7 @@ def simulate_arms(
     *,
     replica: Replica,
     baseline_cost: StepCost,
-    speculative_cost: StepCost,
+    speculative_cost: StepCost | Sequence[StepCost],
     drafting: Drafting,
     load: Load,
     seed: int,
@@ -68,30 +84,64 @@ def simulate_arms(
     return baseline, speculative
 
 
-def rules_of(replica: Replica, *, drafting: Drafting | None, load: Load) -> kernel.Rules:
-    """The kernel's rules."""
-    return kernel.Rules(
+def run_through(state: State, rules: Rules, cost: Cost) -> State:
+    """The state in which every request has left: steps are taken, and room is made for their ends, until then."""
+    kernel.advance(state, rules, cost, len(state.step_at_s))
+    while state.counts[columns.FINISHED] + state.counts[columns.REFUSED] < len(state.table):
+        state = state._replace(step_at_s=np.concatenate((state.step_at_s, np.empty_like(state.step_at_s))))
+        kernel.advance(state, rules, cost, len(state.step_at_s))
+    return state
+
+
+def rules_of(replica: Replica, *, drafting: Drafting | None, load: Load) -> Rules:
+    """The kernel's rules.
+
+    Raises:
+        BadInputError: a ladder climbs above the draft length.
+
+    """
+    draft_tokens = 0 if drafting is None else drafting.speculation.draft_tokens
+    drops = drafting is not None and drafting.speculation.method in RECOMPUTE_LAST_BLOCK
+    return Rules(
         block_tokens=replica.block_tokens,
         max_requests=replica.max_requests,
         token_budget=replica.token_budget,
-        draft_tokens=0 if drafting is None else drafting.speculation.draft_tokens,
+        draft_tokens=draft_tokens,
         verified_tokens=1 if drafting is None else drafting.speculation.verified_tokens,
         two_pass=0 if drafting is None else int(drafting.rejection is Rejection.TWO_PASS),
         concurrency=load.concurrency or 0,
+        prefix_tokens=PREFIX_BLOCK_TOKENS,
+        dropped_tokens=replica.block_tokens if drops else 0,
+        persistence=0.0 if drafting is None else float(drafting.persistence),
+        lengths=_lengths_of(drafting, draft_tokens, replica.max_requests),
     )
 
 
-def cost_of(cost: StepCost) -> kernel.Cost:
-    """The kernel's cost: copies, so that a read-only array does not make numba compile everything again."""
-    return kernel.Cost(
-        token_s=np.array(cost.token_s, dtype=np.float64),
-        kv_token_s=float(cost.kv_token_s),
-        prefill_attention_s=float(cost.prefill_attention_s),
-        draft_s=np.array(cost.draft_s, dtype=np.float64),
+def _lengths_of(drafting: Drafting | None, draft_tokens: int, max_requests: int) -> Lengths:
+    if drafting is None or drafting.lengths is None:
+        return fixed_length(draft_tokens)
+    return drafting.lengths.rules(draft_tokens=draft_tokens, max_requests=max_requests)
+
+
+def cost_of(costs: Sequence[StepCost], *, draft_tokens: int) -> Cost:
+    """The kernel's cost, of each draft length or of the one fixed length: copies, so that a read-only array does not make numba compile
+    everything again.
+    """
+    by_length = {draft_tokens: costs[0]} if len(costs) == 1 else dict(enumerate(costs))
+    draft_s = np.zeros((draft_tokens + 1, max(len(each.draft_s) for each in costs)))
+    kv_token_s = np.zeros(draft_tokens + 1)
+    for length, each in by_length.items():
+        draft_s[length, : len(each.draft_s)] = each.draft_s
+        kv_token_s[length] = each.kv_token_s
+    return Cost(
+        token_s=np.array(costs[-1].token_s, dtype=np.float64),
+        kv_token_s=kv_token_s,
+        prefill_attention_s=float(costs[-1].prefill_attention_s),
+        draft_s=draft_s,
     )
 
 
-def start(workload: Workload, *, replica: Replica, drafting: Drafting | None, load: Load, seed: int) -> kernel.State:
+def start(workload: Workload, *, replica: Replica, drafting: Drafting | None, load: Load, seed: int) -> State:
     """The state before the first step: nobody has arrived and every block is free.
 
     Raises:
@@ -105,17 +155,20 @@ def start(workload: Workload, *, replica: Replica, drafting: Drafting | None, lo
     draft_tokens = 0 if drafting is None else drafting.speculation.draft_tokens
     coverage = np.array([by_segment[each].coverage if by_segment else 0.0 for each in segments])
     look_ahead = np.where(coverage > 0, 0 if drafting is None else drafting.speculation.verified_tokens - 1, 0)
-    table = np.zeros((len(requests), kernel.COLUMNS), dtype=np.int64)
-    table[:, kernel.PROMPT] = [each.prompt_tokens for each in requests]
-    table[:, kernel.OUTPUT] = [each.output_tokens for each in requests]
-    table[:, [kernel.KEY_A, kernel.KEY_B]] = drawn.keys
-    most_kv_tokens = table[:, kernel.PROMPT] + table[:, kernel.OUTPUT] - 1 + look_ahead
-    table[:, kernel.REFUSE] = most_kv_tokens > replica.kv_blocks * replica.block_tokens
+    table = np.zeros((len(requests), columns.COLUMNS), dtype=np.int64)
+    table[:, columns.PROMPT] = [each.prompt_tokens for each in requests]
+    table[:, columns.OUTPUT] = [each.output_tokens for each in requests]
+    table[:, [columns.KEY_A, columns.KEY_B]] = drawn.keys
+    most_kv_tokens = table[:, columns.PROMPT] + table[:, columns.OUTPUT] - 1 + look_ahead
+    table[:, columns.REFUSE] = most_kv_tokens > replica.kv_blocks * replica.block_tokens
     spread = 0.0 if drafting is None else drafting.spread
     conditional = np.zeros((len(requests), 0))
     if by_segment:
         conditional = conditional_by_request(by_segment, segments, draft_tokens=draft_tokens, spread=spread, ease=drawn.ease)
     seats = min(replica.max_requests, load.concurrency or len(requests), len(requests))
+    prefix_from, prefix_ids = _prefixes(requests)
+    none_cached = np.full(int(prefix_ids.max(initial=-1)) + 1, -1, dtype=np.int64)
+    rung, ema = _first_rungs(_lengths_of(drafting, draft_tokens, replica.max_requests), draft_tokens)
     return _empty_state(
         table,
         arrived_at_s=np.array([each.arrived_at_s for each in requests]),
@@ -123,25 +176,50 @@ def start(workload: Workload, *, replica: Replica, drafting: Drafting | None, lo
         conditional=conditional,
         seats=seats,
         kv_blocks=replica.kv_blocks,
+    )._replace(
+        prefix_from=prefix_from,
+        prefix_ids=prefix_ids,
+        pins=none_cached,
+        older=none_cached.copy(),
+        newer=none_cached.copy(),
+        rung=rung,
+        ema=ema,
+        batches=np.zeros_like(rung),
     )
 
 
+def _prefixes(requests: Sequence[Request]) -> tuple[IntArray, IntArray]:
+    """Where each request's prefix ids start, shape [requests + 1], and the ids, counted from 0."""
+    hashes = [each.prefix_hashes or () for each in requests]
+    prefix_from = np.concatenate(([0], np.cumsum([len(each) for each in hashes], dtype=np.int64)))
+    numbers: dict[int, int] = {}
+    ids = [numbers.setdefault(block, len(numbers)) for each in hashes for block in each]
+    return prefix_from, np.array(ids, dtype=np.int64)
+
+
+def _first_rungs(lengths: Lengths, draft_tokens: int) -> tuple[IntArray, FloatArray]:
+    """Each slot starts at the draft length, or in the middle of its candidates, as if one less had been accepted (SGLang's start)."""
+    slots = len(lengths.rungs)
+    rung, ema = np.zeros(slots, dtype=np.int64), np.zeros(slots)
+    for slot, count in enumerate(lengths.rungs.tolist()):
+        candidates = lengths.candidates[slot, :count].tolist()
+        rung[slot] = candidates.index(draft_tokens) if draft_tokens in candidates else count // 2
+        ema[slot] = candidates[rung[slot]] - 1.0
+    return rung, ema
+
+
 def _empty_state(
-    table: IntArray,
-    *,
-    arrived_at_s: npt.NDArray[np.float64],
-    coverage: npt.NDArray[np.float64],
-    conditional: npt.NDArray[np.float64],
-    seats: int,
-    kv_blocks: int,
-) -> kernel.State:
+    table: IntArray, *, arrived_at_s: FloatArray, coverage: FloatArray, conditional: FloatArray, seats: int, kv_blocks: int
+) -> State:
     """Room for `seats` requests at once and for every chunk; memory that is never written is never taken from the machine."""
-    longest, tokens = int(table[:, kernel.OUTPUT].max()), int(table[:, kernel.OUTPUT].sum())
+    longest, tokens = int(table[:, columns.OUTPUT].max()), int(table[:, columns.OUTPUT].sum())
     requests, draft_tokens = conditional.shape
-    counts = np.zeros(kernel.COUNTERS, dtype=np.int64)
-    counts[[kernel.FREE_BLOCKS, kernel.LEAST_FREE_BLOCKS]] = kv_blocks
-    counts[kernel.FREE_BUFFERS] = seats
-    return kernel.State(
+    counts = np.zeros(columns.COUNTERS, dtype=np.int64)
+    counts[[columns.FREE_BLOCKS, columns.LEAST_FREE_BLOCKS]] = kv_blocks
+    counts[columns.FREE_BUFFERS] = seats
+    counts[[columns.OLDEST, columns.NEWEST]] = -1
+    none = np.empty(0, dtype=np.int64)
+    return State(
         table=table,
         arrived_at_s=arrived_at_s,
         coverage=coverage,
@@ -151,102 +229,18 @@ def _empty_state(
         preempted=np.zeros(seats, dtype=np.int64),
         buffers=np.arange(seats, dtype=np.int64)[::-1].copy(),
         buffer_at_s=np.empty((seats, longest)),
-        buffer_tokens=np.empty((seats, longest), dtype=np.int64),
+        buffer_tokens=np.empty((seats, longest), dtype=np.int16),
+        step_at_s=np.empty(ROOM_STEPS),
         log_at_s=np.empty(tokens),
-        log_tokens=np.empty(tokens if draft_tokens else 0, dtype=np.int64),
+        log_tokens=np.empty(tokens if draft_tokens else 0, dtype=np.int16),
         counts=counts,
         seconds=np.zeros(2),
-    )
-
-
-def record(state: kernel.State, workload: Workload, *, replica: Replica, drafting: Drafting | None, load: Load, seed: int) -> Run:
-    """The run that this state, in which everybody has left, is the end of."""
-    drafted_tokens = 0 if drafting is None else drafting.speculation.verified_tokens - 1
-    acceptance = None if drafting is None else _by_request(state, drafted_tokens)
-    decodes = int(state.counts[kernel.DECODES])
-    return Run(
-        arm=Arm.BASELINE if drafting is None else Arm.SPECULATIVE,
-        speculation=None if drafting is None else drafting.speculation,
-        load=load,
-        requests=tuple(_records(state, workload.requests, acceptance)),
-        acceptance_by_segment=None if drafting is None else _by_segment(state, workload, drafted_tokens),
-        step_seconds=float(state.seconds[kernel.DECODE_SECONDS]) / decodes if decodes else None,
-        summaries={},
-        window_s=float(state.seconds[kernel.CLOCK] - state.arrived_at_s[0]),
-        provenance=_provenance(workload, replica=replica, drafting=drafting, load=load, seed=seed),
-    )
-
-
-def _counts(steps: int, at_least: list[int], drafted_tokens: int) -> AcceptanceCounts:
-    """Counts from drafted steps that accepted at least 0, 1, … K drafts."""
-    drafts, *positions = at_least
-    return AcceptanceCounts(
-        steps=steps,
-        drafts=drafts,
-        drafted_tokens=drafts * drafted_tokens,
-        accepted_tokens=sum(positions),
-        accepted_per_position=tuple(positions),
-    )
-
-
-def _by_request(state: kernel.State, drafted_tokens: int) -> list[AcceptanceCounts]:
-    """Each request's counts."""
-    steps = state.table[:, kernel.STEPS].tolist()
-    return [_counts(*each, drafted_tokens) for each in zip(steps, _at_least(state).tolist(), strict=True)]
-
-
-def _by_segment(state: kernel.State, workload: Workload, drafted_tokens: int) -> dict[str, AcceptanceCounts]:
-    """Each segment's counts, added up before they become records: adding 100,000 records takes longer than simulating them."""
-    of_request = np.array([each.segment for each in workload.requests])
-    steps, at_least = state.table[:, kernel.STEPS], _at_least(state)
-    return {
-        segment: _counts(int(steps[mine].sum()), at_least[mine].sum(axis=0).tolist(), drafted_tokens)
-        for segment in workload.segments
-        for mine in [of_request == segment]
-    }
-
-
-def _at_least(state: kernel.State) -> IntArray:
-    """Drafted steps that accepted at least 0, 1, … K drafts, by request; `accepted` is the histogram."""
-    summed: IntArray = np.cumsum(state.accepted[:, ::-1], axis=1)[:, ::-1]
-    return summed
-
-
-def _records(state: kernel.State, requests: tuple[Request, ...], acceptance: list[AcceptanceCounts] | None) -> Iterator[RequestRecord]:
-    """One record per request; the chunk arrays are views into the log."""
-    one_each = np.ones(state.buffer_at_s.shape[1], dtype=np.int64)
-    with_tokens = len(state.log_tokens) > 0
-    starts, refused = state.table[:, kernel.CHUNKS_FROM], state.table[:, kernel.REFUSE]
-    ends = starts + state.table[:, kernel.CHUNKS]
-    columns = zip(requests, refused.tolist(), state.arrived_at_s.tolist(), starts.tolist(), ends.tolist(), strict=True)
-    for r, (request, was_refused, arrived_at_s, first, end) in enumerate(columns):
-        timing = RequestTiming(
-            arrived_at_s=arrived_at_s,
-            sent_at_s=arrived_at_s,
-            chunk_at_s=state.log_at_s[first:end],
-            chunk_tokens=state.log_tokens[first:end] if with_tokens else one_each[: end - first],
-            ended=Ended.ERROR if was_refused else Ended.LENGTH,
-        )
-        yield RequestRecord(
-            id=request.id,
-            segment=request.segment,
-            prompt_tokens=request.prompt_tokens,
-            output_tokens=0 if was_refused else request.output_tokens,
-            timing=timing,
-            acceptance=None if acceptance is None else acceptance[r],
-            outcome=Outcome.REFUSED if was_refused else Outcome.FINISHED,
-        )
-
-
-def _provenance(workload: Workload, *, replica: Replica, drafting: Drafting | None, load: Load, seed: int) -> Provenance:
-    limits = (
-        f"{replica.kv_blocks} blocks of {replica.block_tokens}, {replica.max_requests} requests, {replica.token_budget} tokens per step"
-    )
-    sent = "the workload's instants" if load.concurrency is None else f"concurrency {load.concurrency}"
-    arguments = {"workload": workload.source, "replica": limits, "load": sent}
-    if drafting is not None:
-        how = drafting.speculation
-        arguments["drafting"] = f"{how.method}, {how.draft_tokens} tokens, spread {drafting.spread:g}, {drafting.rejection}"
-    return Provenance(
-        made_by="paceline simulate", version=__version__, evidence=Evidence.SIMULATED, arguments=arguments, inputs={}, seed=seed
+        rung=none,
+        ema=np.empty(0),
+        batches=none,
+        prefix_from=np.zeros(requests + 1, dtype=np.int64),
+        prefix_ids=none,
+        pins=none,
+        older=none,
+        newer=none,
     )

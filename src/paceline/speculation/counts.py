@@ -34,6 +34,23 @@ class AcceptanceCounts:
             BadInputError: with the two counts that contradict each other.
 
         """
+        if not self._is_lawful():
+            self._refuse()
+
+    def _is_lawful(self) -> bool:
+        """Whether plain integers hold the law, by the fewest comparisons: a hundred thousand records ask."""
+        steps, drafts, positions = self.steps, self.drafts, self.accepted_per_position
+        if type(steps) is not int or type(self.drafted_tokens) is not int or not positions or drafts == 0:
+            return False
+        before, total = drafts, 0
+        for each in positions:
+            if type(each) is not int or not 0 <= each <= before:
+                return False
+            before, total = each, total + each
+        return type(drafts) is int and total == self.accepted_tokens <= self.drafted_tokens >= drafts <= steps
+
+    def _refuse(self) -> None:
+        """Say which two counts contradict each other; nothing, where all is well in a form that the short way does not know."""
         _need_ordered("accepted tokens", self.accepted_tokens, "drafted tokens", self.drafted_tokens)
         _need_ordered("drafts", self.drafts, "drafted tokens", self.drafted_tokens)
         if self.drafts == 0 and self.drafted_tokens > 0:

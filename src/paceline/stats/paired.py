@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy import stats as distributions
 
 from paceline.errors import BadInputError, NoEvidenceError
-from paceline.latency import samples
+from paceline.latency import has_sample, samples
 from paceline.run import RequestRecord, Run
 from paceline.stats.intervals import FEWEST_CLUSTERS, clustered_quantile_interval, ratio_of_sums, resampled_counts, resamples_for
 from paceline.verdict import Estimate
@@ -94,10 +94,10 @@ def two_arms(baseline: Run, speculative: Run, *, latency: str, segment: str | No
 
     """
     pairs = request_pairs(baseline, speculative, segment=segment)
-    both = [(samples(latency, [ours.timing]), samples(latency, [theirs.timing])) for ours, theirs in pairs]
-    whole = [(ours, theirs) for ours, theirs in both if ours.size and theirs.size]
+    whole = [(a.timing, b.timing) for a, b in pairs if has_sample(latency, a.timing) and has_sample(latency, b.timing)]
     if whole:
-        return TwoArms(baseline=np.array([a[0] for a, _ in whole]), speculative=np.array([b[0] for _, b in whole]), paired=True)
+        ours, theirs = (samples(latency, each) for each in zip(*whole, strict=True))
+        return TwoArms(baseline=ours, speculative=theirs, paired=True)
     arms = [samples(latency, [each.timing for each in _finished(run, segment)]) for run in (baseline, speculative)]
     if not all(each.size for each in arms):
         raise NoEvidenceError(f"an arm has no finished request with {latency}")

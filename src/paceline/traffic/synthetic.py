@@ -13,7 +13,7 @@ from paceline.errors import BadInputError
 from paceline.traffic.exchange import Exchange, TokenStream
 from paceline.workload import Request, Workload
 
-__all__ = ["poisson_arrivals", "repeat_to", "workload_from_prompts", "workload_from_streams"]
+__all__ = ["bursty_arrivals", "poisson_arrivals", "repeat_to", "rescaled_arrivals", "workload_from_prompts", "workload_from_streams"]
 
 
 def workload_from_streams(streams: Iterable[TokenStream], *, source: str, arrived_at_s: Sequence[float] | None) -> Workload:
@@ -84,6 +84,41 @@ def poisson_arrivals(workload: Workload, *, rate_per_s: float, rng: np.random.Ge
     """
     if not (isfinite(rate_per_s) and rate_per_s > 0):
         raise BadInputError(f"an arrival rate of {rate_per_s!r} requests per second; give a number above 0")
-    instants = np.cumsum(rng.exponential(1 / rate_per_s, size=len(workload.requests))).tolist()
-    timed = (replace(each, arrived_at_s=at_s) for each, at_s in zip(workload.requests, instants, strict=True))
+    return _at(workload, np.cumsum(rng.exponential(1 / rate_per_s, size=len(workload.requests))).tolist())
+
+
+def bursty_arrivals(workload: Workload, *, rate_per_s: float, burstiness: float, rng: np.random.Generator) -> Workload:
+    """The same requests in the same order, with gaps from a Gamma distribution of shape `burstiness` and mean 1 / rate, the first included.
+
+    1 is a Poisson process; below 1 requests come in bursts (the gaps' coefficient of variation is 1 / √burstiness), above 1 more evenly.
+    The word and the parameter are those of vLLM's `bench serve --burstiness`.
+
+    Raises:
+        BadInputError: the rate or the burstiness is not a positive number.
+
+    """
+    if not (isfinite(burstiness) and burstiness > 0):
+        raise BadInputError(f"a burstiness of {burstiness!r}; give a number above 0, 1 for a Poisson process")
+    if burstiness == 1:
+        return poisson_arrivals(workload, rate_per_s=rate_per_s, rng=rng)
+    if not (isfinite(rate_per_s) and rate_per_s > 0):
+        raise BadInputError(f"an arrival rate of {rate_per_s!r} requests per second; give a number above 0")
+    gaps_s = rng.gamma(burstiness, 1 / (rate_per_s * burstiness), size=len(workload.requests))
+    return _at(workload, np.cumsum(gaps_s).tolist())
+
+
+def rescaled_arrivals(workload: Workload, *, time_scale: float) -> Workload:
+    """The same requests with their instants divided by `time_scale`: 2 sends the same traffic twice as fast.
+
+    Raises:
+        BadInputError: the scale is not a positive number.
+
+    """
+    if not (isfinite(time_scale) and time_scale > 0):
+        raise BadInputError(f"a time scale of {time_scale!r}; give a number above 0, 2 for twice the rate")
+    return workload if time_scale == 1 else _at(workload, [each.arrived_at_s / time_scale for each in workload.requests])
+
+
+def _at(workload: Workload, instants_s: Sequence[float]) -> Workload:
+    timed = (replace(each, arrived_at_s=at_s) for each, at_s in zip(workload.requests, instants_s, strict=True))
     return Workload(requests=tuple(timed), source=workload.source, seed=workload.seed)

@@ -1,0 +1,76 @@
+"""What is typed about the whole replica, and what comes of it."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from paceline.cli.main import main
+from paceline.cli.replica_options import length_table, slo
+from paceline.stats.goodput import Slo
+
+TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"2023-11-16 18:15:{i:02d}.0,{300 + 10 * i},{20 + i}\n" for i in range(40))
+HERE = ["--target", "llama-3.1-8b", "--gpus", "1", "--alpha", "0.5", "--json"]
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+    assert main(["simulate", *arguments, *HERE]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_tables_are_read_as_they_are_written() -> None:
+    """A batch size may stand alone."""
+    assert length_table("1-16:5,17:4,18-64:0").entries == ((1, 16, 5), (17, 17, 4), (18, 64, 0))
+    for wrong in ("", "1-16", "2-4:1", "1-4:x", "1-4:2,3-5:1"):
+        with pytest.raises(argparse.ArgumentTypeError, match="no table"):
+            length_table(wrong)
+
+
+def test_objectives_are_read_with_their_units() -> None:
+    """50 without a unit would be 50 seconds, and everybody would be well served."""
+    assert slo("ttft=500ms,tpot=50ms") == Slo(ttft_s=0.5, tpot_s=0.05, e2e_s=None)
+    for wrong in ("ttft", "ttft=1s,ttft=2s", "itl=50ms", "tpot=50", "tpot=0s"):
+        with pytest.raises(argparse.ArgumentTypeError):
+            slo(wrong)
+
+
+def test_a_trace_at_its_own_times_names_who_is_harmed_and_what_was_promised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The whole answer of `simulate --own-times`: both arms, goodput, paired differences, the harmed; the same bytes twice."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text(TRACE, encoding="utf-8")
+    asked = ("--traffic", str(trace), "--own-times", "--slo", "ttft=1s,tpot=50ms")
+    first, again = said(capsys, *asked), said(capsys, *asked)
+    assert first == again
+    arms = first["arms"]
+    assert isinstance(arms, dict)
+    assert all(each["goodput"]["share"]["value"] == 1.0 for each in arms.values())
+    assert isinstance(first["paired_differences"], dict)
+    assert first["paired_differences"]["tpot_s"]["p50"]["value"] < 0
+    assert isinstance(first["harmed"], list)
+    faster = said(capsys, *asked, "--time-scale", "1000")
+    assert isinstance(faster["arms"], dict)
+    assert faster["arms"]["baseline"]["ttft_s"]["p99"]["value"] > arms["baseline"]["ttft_s"]["p99"]["value"]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        ("--draft-tokens-by-batch", "1-4:3,5-256:1"),
+        ("--adaptive", "--draft-tokens", "7"),
+        ("--rate", "20", "--burstiness", "0.25"),
+        ("--persistence", "0.4"),
+    ],
+)
+def test_each_policy_changes_the_run(how: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """An option that is read and forgotten looks like a policy that makes no difference."""
+    few = ("--requests", "60", "--concurrency", "8") if "--rate" not in how else ("--requests", "60")
+    plain = ("--draft-tokens", "7") if "--adaptive" in how else ("--rate", "20") if "--rate" in how else ()
+    assert said(capsys, *few, *how)["speedup"] != said(capsys, *few, *plain)["speedup"]
+
+
+def test_a_ladder_above_the_draft_length_says_what_to_raise(capsys: pytest.CaptureFixture[str]) -> None:
+    """The acceptance that was stated does not reach that far."""
+    assert main(["simulate", "--adaptive", *HERE]) == 2
+    assert "climbs to 7 drafts, but the draft length is 3" in capsys.readouterr().err
