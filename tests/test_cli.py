@@ -2,6 +2,9 @@
 
 import gzip
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -268,3 +271,66 @@ def test_an_engine_family_brings_its_fitted_triple(paceline: Paceline) -> None:
     ]
     assert json.loads(paceline([*asked, "--engine", "vllm", "--json"]).out)["calibration"]["n"] > 10
     assert paceline([*asked, "--engine", "vlm"]).code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["lesson", "--alpha", "0.7", "--draft-tokens", "5", "--overhead", "0.1"],
+        ["gate", "BASELINE", "SPECULATIVE"],
+    ],
+)
+def test_a_reader_that_goes_away_does_not_change_the_answer(arguments: list[str], paceline: Paceline) -> None:
+    """`gate … | head` in a script would ship whatever was asked."""
+    if "gate" in arguments:
+        dumps = Path(__file__).parent / "data" / "dumps"
+        arms = [str(dumps / f"vllm-0.12.0-qwen3-30b-a3b-{arm}.prom") for arm in ("baseline", "eagle3")]
+        arguments = ["gate", *arms]
+    code = paceline(arguments).code
+    command = [sys.executable, "-m", "paceline.cli.main", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    _, complaint = process.communicate(timeout=120)
+    assert process.returncode == code
+    assert complaint == b""
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437"])
+def test_a_terminal_that_cannot_show_greek_gets_an_escape(encoding: str) -> None:
+    """A crash at the first α ends with a code that a script reads as no."""
+    command = [sys.executable, "-m", "paceline.cli.main", "lesson", "--alpha", "0.7", "--draft-tokens", "5", "--overhead", "0.1"]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    answer = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=120)
+    assert answer.returncode == 0, answer.stderr
+    assert b"4.50" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["replay", "demo", "--seed", "-1"], "whole number"),
+        (["rollout", "--out", ""], "no place"),
+        (["simulate", "--max-requests", "1000000000"], "max_requests"),
+        (["simulate", "--token-budget", "99999999999999999999"], "token_budget"),
+        (["forecast", "--draft-tokens", "10000000"], "256"),
+        (["forecast", "--tree", "3,1,1", "--acceptance-length", "2"], "cannot reach depth"),
+        (["gate", "a", "b", "--confidence", "1e-300"], "confidence"),
+        (["measure", "DUMP", "--out", "/dev/null"], "something other than a file"),
+    ],
+)
+def test_what_no_server_has_is_refused_before_anything_is_done(arguments: list[str], told: str, paceline: Paceline) -> None:
+    """A machine that runs out of memory, or a device replaced by a file, is a high price for a typing error."""
+    dump = str(Path(__file__).parent / "data" / "dumps" / "vllm-0.12.0-qwen3-30b-a3b-eagle3.prom")
+    answer = paceline([dump if each == "DUMP" else each for each in arguments])
+    assert answer.code == 2, answer.out + answer.err
+    assert told in answer.err
+
+
+def test_outputs_longer_than_the_cache_are_refused_without_room_for_them(paceline: Paceline, tmp_path: Path) -> None:
+    """Three rows of a broken trace asked for more memory than any machine has."""
+    trace = tmp_path / "trace.csv"
+    rows = "".join(f"2023-11-16 18:17:0{i}.0000000,100,{tokens}\n" for i, tokens in enumerate((20, 999999999, 30)))
+    trace.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}", encoding="utf-8")
+    said = parsed(paceline(["simulate", "--traffic", str(trace), "--own-times", *LLAMA, "--json"]))
+    assert said["arms"]["baseline"]["failed"] == 1

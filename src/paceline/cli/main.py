@@ -1,12 +1,14 @@
 """`paceline VERB …`: finds the verb, runs it, and turns what was raised into an exit code.
 
 Results go to stdout, progress and complaints to stderr.
-Exit codes: 0 yes or done, 1 no, 2 bad input, 3 server fault, 4 not enough evidence.
+Exit codes: 0 yes or done, 1 no, 2 bad input, 3 server fault, 4 not enough evidence, 70 a fault of
+ours, 130 interrupted.
 """
 
 import argparse
-import os
+import io
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -16,6 +18,8 @@ from paceline.errors import PacelineError, printable
 
 __all__ = ["build_parser", "main"]
 
+REFUSED_BY_THE_MACHINE = 2
+INTERNAL_FAULT = 70  # EX_SOFTWARE: none of the codes that mean something here
 INTERRUPTED = 130
 
 
@@ -44,21 +48,38 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code."""
+    _prepare_streams()
     options = build_parser().parse_args(arguments)
     try:
         code: int = options.run(options)
-        sys.stdout.flush()
     except PacelineError as error:
-        print(f"paceline {options.verb}: {escaped(str(error))}", file=sys.stderr)  # noqa: T201  # this is the terminal's shell
+        complain(options.verb, str(error))
         return error.exit_code
-    except BrokenPipeError:
-        # The reader went away; a second complaint at interpreter exit would only repeat it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except (OSError, MemoryError) as error:
+        complain(options.verb, f"the machine refused: {error or type(error).__name__}")
+        return REFUSED_BY_THE_MACHINE
     except KeyboardInterrupt:
-        print(f"paceline {options.verb}: interrupted; files already written are complete", file=sys.stderr)  # noqa: T201
+        complain(options.verb, "interrupted; files already written are complete")
         return INTERRUPTED
+    except Exception:  # a fault of ours must not end in a code that means yes or no
+        complain(options.verb, f"internal fault, please report it:\n{traceback.format_exc()}")
+        return INTERNAL_FAULT
     return code
+
+
+def complain(verb: str, text: str) -> None:
+    """A line for a person, on stderr."""
+    print(f"paceline {verb}: {escaped(text)}", file=sys.stderr)  # noqa: T201  # this is the terminal's shell
+
+
+def _prepare_streams() -> None:
+    """A terminal that cannot show α shows an escape; a stream that is closed swallows what it is given."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, io.StringIO())
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 if __name__ == "__main__":

@@ -57,8 +57,13 @@ def envelope(options: argparse.Namespace, body: Mapping[str, Any], *, inputs: Ma
 
 
 def emit(text: str) -> None:
-    """One result to stdout."""
-    sys.stdout.write(text.rstrip("\n") + "\n")
+    """One result to stdout. A reader that went away changes nothing about the verb's answer, which is also its exit code."""
+    try:
+        sys.stdout.write(text.rstrip("\n") + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is left in the buffer would complain again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def answer(options: argparse.Namespace, *, body: Mapping[str, Any], text: str, inputs: Mapping[str, str]) -> None:
