@@ -532,3 +532,13 @@ def test_more_speed_up_than_tokens_per_step_is_no_comparison_at_an_unknown_load_
     baseline = summaries_only(Arm.BASELINE, step_s=0.1, counts=None)
     speculative = summaries_only(Arm.SPECULATIVE, step_s=0.01, counts=MOE_COUNTS)
     assert "speedup_exceeds_tokens_per_step" in codes(gate(baseline, speculative, policy=DEFAULT_POLICY, rng=rng()))
+
+
+def test_arms_of_which_requests_are_missing_do_not_compare() -> None:
+    """Drop the slow half of an arm and it is twice as fast."""
+    baseline, speculative = pair(n=320, step_s=0.012, alphas={"chat": 0.7})
+    assert speculative.requests is not None
+    failed = tuple(replace(each, outcome=Outcome.FAILED) if i % 20 == 0 else each for i, each in enumerate(speculative.requests))
+    verdict = gate(baseline, replace(speculative, requests=failed), policy=DEFAULT_POLICY, rng=rng())
+    assert "requests_missing" in codes(verdict)
+    assert verdict.decision is Decision.CANNOT_TELL

@@ -14,6 +14,7 @@ from paceline.jobs.scenario import scenario
 from paceline.plan import Plan
 from paceline.report.page import Comparison
 from paceline.run import Arm, Run
+from paceline.speculation.method import Method
 from paceline.verdict import Decision
 from tests.strategies_runs import pair, run, summaries_only
 from tests.test_jobs_scenario import ASKED, VERSION
@@ -140,6 +141,16 @@ def test_a_plan_for_other_hardware_than_the_runs_is_refused() -> None:
     """The verdict of two GPUs above the launch command of eight is nobody's verdict."""
     made = pair(n=20, step_s=0.012, concurrency=4)[0]
     told = replace(made, provenance=replace(made.provenance, arguments={"hardware": "2 h100, fp8"}))
-    need_same(((told, told),), {"hardware": "2 h100, fp8", "target": "any"})
+    need_same(((told, told),), {"hardware": "2 h100, fp8", "target": "any"}, SCENARIO.speculation)
     with pytest.raises(BadInputError, match="2 h100"):
-        need_same(((told, told),), {"hardware": "8 h100, fp8"})
+        need_same(((told, told),), {"hardware": "8 h100, fp8"}, SCENARIO.speculation)
+
+
+def test_a_plan_for_another_draft_than_the_runs_is_refused() -> None:
+    """An n-gram plan under the verdict of an EAGLE-3 run was measured by nobody."""
+    arms = pair(n=20, step_s=0.012, concurrency=4)
+    own = arms[1].speculation
+    assert own is not None
+    need_same((arms,), {}, own)
+    with pytest.raises(BadInputError, match="ngram"):
+        need_same((arms,), {}, replace(own, method=Method.NGRAM))

@@ -70,7 +70,7 @@ def run_plan(options: argparse.Namespace) -> int:
         asked, found, version, ngram=(options.ngram_min, options.ngram_max), limits=limits_of(options.max_requests, options.token_budget)
     )
     pairs = read_pairs(tuple(options.evidence))
-    need_same(pairs, described(found))
+    need_same(pairs, described(found), found.speculation)
     comparisons = tuple(compared(*pair, policy=policy, seed=options.seed) for pair in pairs)
     where = Circumstances(found, commands, version, output_shares(pairs[-1][0]), options.requests_per_s)
     plan = planned(where, comparisons, policy=policy)

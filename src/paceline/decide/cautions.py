@@ -10,6 +10,7 @@ from paceline.verdict import Caution, Estimate
 
 __all__ = ["evidence_cautions", "speedup_caution"]
 
+MOST_MISSING = 0.01  # beyond it what is left of an arm is a selection
 LENGTHS_DIFFER = 0.05  # mean output lengths further apart than this are other answers, not numerical noise
 
 RESTS_ON = {
@@ -74,6 +75,12 @@ def _requests(baseline: Run, speculative: Run) -> Iterator[Caution]:
     if baseline.requests is None or speculative.requests is None:
         yield Caution("no_per_request_data", "a run has only aggregates: points without intervals decide nothing")
         return
+    missing = {each.arm.value: 1 - len(each.finished) / len(each.requests) for each in (baseline, speculative) if each.requests}
+    if any(share > MOST_MISSING for share in missing.values()):
+        shown = " and ".join(f"{share:.1%} in the {arm} arm" for arm, share in missing.items())
+        yield Caution(
+            "requests_missing", f"requests did not finish ({shown}); those that did are the easy ones, so the arms do not compare"
+        )
     empty = [each.arm.value for each in (baseline, speculative) if not each.finished]
     if empty:
         yield Caution("zero_finished", f"no request finished in the {' and the '.join(empty)} arm")

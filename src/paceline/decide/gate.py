@@ -32,7 +32,7 @@ from paceline.verdict import Caution, Claim, Estimate, Finding, Holds, Verdict, 
 __all__ = ["DEFAULT_POLICY", "FELT_TTFT_S", "Policy", "default_claims", "gate", "gate_by_concurrency", "production_verdict"]
 
 POWER = 0.8  # the usual chance that the advised number of requests settles a claim
-NOT_COMPARABLE = ("different_loads", "different_targets", "speedup_exceeds_tokens_per_step")
+NOT_COMPARABLE = ("different_loads", "different_targets", "requests_missing", "speedup_exceeds_tokens_per_step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,10 @@ class Policy:
             raise BadInputError("a policy without claims would ship anything; give at least one")
         for each in self.claims:
             metric_named(each.metric)
-        if not 0 <= self.margin < 1 or not 0 < self.confidence < 1 or not 0 <= self.alpha_floor <= 1:
+        if not 0 <= self.margin < 1 or not 0.5 <= self.confidence < 1 or not 0 <= self.alpha_floor <= 1:
             raise BadInputError(
-                f"margin {self.margin!r}, confidence {self.confidence!r} and alpha floor {self.alpha_floor!r} must be fractions of 1"
+                f"margin {self.margin!r}, confidence {self.confidence!r} and alpha floor {self.alpha_floor!r} must be fractions of 1, "
+                "the confidence .5 or more"
             )
         if not (isfinite(self.felt_ttft_s) and self.felt_ttft_s >= 0):
             raise BadInputError(f"a felt rise of {self.felt_ttft_s!r} s is no time from 0 on")

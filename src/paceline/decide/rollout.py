@@ -268,7 +268,15 @@ def _before_exposure(setup: RolloutSetup, policy: Policy, needed: int) -> list[S
             requests=needed,
         ),
         _off(
-            "gate", "decides, at each concurrency", (bench, scrape, "paceline gate baseline.prom speculative.prom"), claims, requests=needed
+            "gate",
+            "decides, at each concurrency",
+            (
+                bench,
+                "write each arm's latencies as a run file (docs/reference/run-file.md)",
+                "paceline gate baseline.json speculative.json",
+            ),
+            claims,
+            requests=needed,
         ),
         _off(
             "tail-check",

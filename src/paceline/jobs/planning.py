@@ -17,6 +17,7 @@ from paceline.plan import Plan
 from paceline.report.page import Comparison
 from paceline.run import Run
 from paceline.servers.vllm.versions import Version
+from paceline.speculation.method import Speculation
 from paceline.stats.paired import log_ratio_spread, two_arms
 
 __all__ = ["Circumstances", "compared", "need_same", "output_shares", "planned", "read_pairs"]
@@ -125,11 +126,11 @@ def read_pairs(paths: tuple[Path, ...]) -> tuple[tuple[Run, Run], ...]:
     return tuple((read_evidence(base), read_evidence(twin)) for base, twin in zip(baselines, twins, strict=True))
 
 
-def need_same(pairs: tuple[tuple[Run, Run], ...], described: Mapping[str, str]) -> None:
-    """Nothing, where the runs say nothing about target and hardware, or the same as the plan is asked for.
+def need_same(pairs: tuple[tuple[Run, Run], ...], described: Mapping[str, str], speculation: Speculation) -> None:
+    """Nothing, where the runs say nothing about target, hardware and drafting, or the same as the plan is asked for.
 
     Raises:
-        BadInputError: a plan for other hardware than the runs'.
+        BadInputError: a plan for another target, hardware, method or draft length than the runs'.
 
     """
     for run in (run for pair in pairs for run in pair):
@@ -139,3 +140,11 @@ def need_same(pairs: tuple[tuple[Run, Run], ...], described: Mapping[str, str]) 
                 raise BadInputError(
                     f"the runs' {key} is {printable(found)}, but the plan is asked for {printable(asked)}; ask for the runs' own"
                 )
+        if run.speculation is not None and run.speculation != speculation:
+            raise BadInputError(
+                f"the runs draft with {_words(run.speculation)}, but the plan is asked for {_words(speculation)}; ask for the runs' own"
+            )
+
+
+def _words(speculation: Speculation) -> str:
+    return f"{speculation.method.value}, K = {speculation.draft_tokens}"
