@@ -131,7 +131,8 @@ def test_what_the_command_cannot_say_of_the_weights_is_noted(tmp_path: Path) -> 
     assert any("int4" in note for note in made.notes)
     config = config_folder(tmp_path / "my-8b") / "config.json"
     asked = replace(ASKED, target=str(config))
-    assert any("folder where" in note for note in launch_commands(asked, scenario(asked), VERSION, ngram=(2, 4), limits={}).notes)
+    started = launch_commands(asked, scenario(asked), VERSION, ngram=(2, 4), limits={}).baseline
+    assert f" {config.parent} " in started, "a server loads the folder, not its config.json"
 
 
 def test_a_draft_that_is_not_known_is_left_to_be_filled_in_and_said(tmp_path: Path) -> None:

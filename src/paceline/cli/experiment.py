@@ -13,6 +13,7 @@ from paceline.cli.options import (
     add_verb,
     duration,
     fraction,
+    place,
     positive_int,
 )
 
@@ -62,7 +63,7 @@ def _add_measure(verbs: Verbs) -> None:
     parser.add_argument("--before", type=Path, metavar="DUMP", help="the dump at the window's start")
     parser.add_argument("--after", type=Path, metavar="DUMP", help="the dump at its end")
     parser.add_argument("--model", default=None, metavar="NAME", help="which model, where the server has several")
-    parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="write the run file there")
+    parser.add_argument("--out", type=place, default=None, metavar="FILE", help="write the run file there")
     add_json(parser)
 
 

@@ -16,6 +16,7 @@ from paceline.cli.options import (
     add_traffic,
     add_verb,
     counts,
+    place,
     positive,
 )
 
@@ -39,7 +40,7 @@ def _add_rollout(verbs: Verbs) -> None:
     )
     parser.add_argument("--traffic", nargs="+", default=["demo"], metavar="LOG", help="chat logs, one trace, or demo (default)")
     parser.add_argument(
-        "--out", type=Path, default=Path("out"), metavar="DIR", help="folder for report, plan, verdict and runs (default out)"
+        "--out", type=place, default=Path("out"), metavar="DIR", help="folder for report, plan, verdict and runs (default out)"
     )
     parser.add_argument(
         "--concurrency", type=counts, default=(1, 8, 32, 64), metavar="N,…", help="points to decide at; the largest is production"
@@ -86,7 +87,7 @@ def _add_plan(verbs: Verbs) -> None:
     parser.add_argument(
         "--requests-per-s", type=positive, default=None, metavar="R", help="production traffic, for the length of ramp stages"
     )
-    parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="write plan.md and plan.json there")
+    parser.add_argument("--out", type=place, default=None, metavar="DIR", help="write plan.md and plan.json there")
     add_engine(parser)
     add_hardware(parser)
     add_method(parser)

@@ -36,6 +36,7 @@ __all__ = [
     "duration",
     "fraction",
     "not_negative",
+    "place",
     "positive",
     "positive_int",
     "probabilities",
@@ -114,6 +115,18 @@ def positive_int(text: str) -> int:
     return value
 
 
+def whole_number(text: str) -> int:
+    """A whole number from 0 on."""
+    return 0 if text.strip() == "0" else positive_int(text)
+
+
+def place(text: str) -> Path:
+    """Where something is written: a path that is named."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("an empty name is no place to write to; give a folder or file")
+    return Path(text)
+
+
 def counts(text: str) -> tuple[int, ...]:
     """Whole numbers from 1 on, separated by commas, each once, sorted."""
     return tuple(sorted({positive_int(each) for each in text.split(",")}))
@@ -161,12 +174,15 @@ def segment_alpha(text: str) -> tuple[str, float]:
 
 
 def tree(text: str) -> Tree:
-    """`depth,topk,nodes`."""
+    """`depth,topk,nodes`, with nodes enough to reach the depth."""
     try:
         depth, topk, nodes = (positive_int(each) for each in text.split(","))
-        return Tree(depth=depth, topk=topk, nodes=nodes)
+        asked = Tree(depth=depth, topk=topk, nodes=nodes)
     except (ValueError, BadInputError) as fault:
         raise argparse.ArgumentTypeError(f"{printable(text)} is no tree depth,topk,nodes: {fault}") from None
+    if nodes < depth:
+        raise argparse.ArgumentTypeError(f"{printable(text)}: {nodes} nodes cannot reach depth {depth}")
+    return asked
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -176,7 +192,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
     """`--seed`."""
-    parser.add_argument("--seed", type=int, default=1, help="seed of all chance; the same seed gives the same bytes (default 1)")
+    parser.add_argument("--seed", type=whole_number, default=1, help="seed of all chance; the same seed gives the same bytes (default 1)")
 
 
 def add_hardware(parser: argparse.ArgumentParser) -> None:
@@ -217,7 +233,7 @@ def add_suffix(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("suffix decoding (defaults are vLLM's)")
     group.add_argument("--suffix-depth", type=positive_int, default=24, metavar="N", help="tokens of match and draft together (default 24)")
     group.add_argument(
-        "--suffix-cached-requests", type=int, default=10_000, metavar="N", help="earlier outputs kept, 0 for none (default 10000)"
+        "--suffix-cached-requests", type=whole_number, default=10_000, metavar="N", help="earlier outputs kept, 0 for none (default 10000)"
     )
     group.add_argument("--suffix-factor", type=not_negative, default=1.0, metavar="F", help="tokens drafted per token matched (default 1)")
     group.add_argument("--suffix-least-probability", type=fraction, default=0.1, metavar="P", help="of a drafted token (default .1)")

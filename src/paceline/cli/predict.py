@@ -17,6 +17,7 @@ from paceline.cli.options import (
     counts,
     fraction,
     not_negative,
+    place,
     positive,
     positive_int,
     probabilities,
@@ -152,7 +153,7 @@ def _add_simulate(verbs: Verbs) -> None:
     arrivals.add_argument("--concurrency", type=positive_int, default=32, metavar="N", help="requests in flight (default 32)")
     arrivals.add_argument("--rate", type=positive, default=None, metavar="R", help="Poisson arrivals, requests per second")
     arrivals.add_argument("--own-times", action="store_true", help="the trace's own arrivals")
-    parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="write both run files there")
+    parser.add_argument("--out", type=place, default=None, metavar="DIR", help="write both run files there")
     add_simulation(parser)
     add_whole_replica(parser)
     add_seed(parser)
@@ -190,7 +191,7 @@ def _add_sweep(verbs: Verbs) -> None:
     )
     group.add_argument("--output-tokens", type=positive_int, default=250, metavar="N", help="output length (default 250)")
     parser.add_argument("--simulate", action="store_true", help="simulate every point too; best draft lengths then rest on that")
-    parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="keep points there as they finish, and go on from them")
+    parser.add_argument("--out", type=place, default=None, metavar="DIR", help="keep points there as they finish, and go on from them")
     parser.add_argument("--workers", type=positive_int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one per core)")
     add_simulation(parser)
     add_seed(parser)

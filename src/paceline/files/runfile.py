@@ -7,11 +7,8 @@
 """
 
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -20,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import BadInputError, UnknownNameError, printable
+from paceline.files.whole import write_text
 from paceline.latency import Ended, RequestTiming
 from paceline.run import Arm, Evidence, Load, Outcome, Provenance, RequestRecord, Run, Summary
 from paceline.speculation.counts import AcceptanceCounts
@@ -59,19 +57,7 @@ def write_run(run: Run, path: Path) -> None:
         BadInputError: the place cannot be written to, or the run holds a number that is not finite.
 
     """
-    text, beside = run_to_json(run), None
-    try:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            beside = file.name
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except OSError as error:
-        if beside is not None:
-            with suppress(OSError):
-                os.unlink(beside)
-        raise BadInputError(f"cannot write {printable(path.name)}: {error.strerror}; choose another place") from error
+    write_text(path, run_to_json(run))
 
 
 def read_run(path: Path) -> Run:

@@ -26,6 +26,7 @@ __all__ = ["CHAT_TEMPLATE", "Tokenizer", "has_token_ids", "load_tokenizer", "pro
 CHAT_TEMPLATE = "ChatML (assumed: the log does not say which chat template the target's server applied)"
 FALLBACK_NAME = "bytes (fallback: no tokenizer.json was given, so every UTF-8 byte counts as a token)"
 TOKENIZER_FILE = "tokenizer.json"
+MOST_BYTES = 256 << 20
 
 TokenArray = npt.NDArray[np.int32]
 
@@ -42,7 +43,10 @@ class Tokenizer:
         """The text's token ids, shape [tokens], without the special tokens a tokenizer may put around a text."""
         if self.library is None:
             return np.frombuffer(text.encode("utf-8"), dtype=np.uint8).astype(np.int32)
-        return np.array(self.library.encode(text, add_special_tokens=False).ids, dtype=np.int32)
+        try:
+            return np.array(self.library.encode(text, add_special_tokens=False).ids, dtype=np.int32)
+        except Exception as fault:  # the library raises bare Exception for a text it cannot encode; numpy OverflowError for an id
+            raise BadInputError(f"the tokenizer {self.name} cannot encode a text: {printable(str(fault))}; give the target's own") from None
 
 
 def load_tokenizer(path: Path | None) -> Tokenizer:
@@ -56,9 +60,12 @@ def load_tokenizer(path: Path | None) -> Tokenizer:
         return Tokenizer(name=FALLBACK_NAME, is_fallback=True, library=None)
     file = path / TOKENIZER_FILE if path.is_dir() else path
     try:
-        content = file.read_bytes()
+        with file.open("rb") as source:
+            content = source.read(MOST_BYTES + 1)
     except (OSError, ValueError) as fault:
         raise BadInputError(f"the tokenizer {printable(str(file))} cannot be read: {fault}; give a {TOKENIZER_FILE}") from None
+    if len(content) > MOST_BYTES:
+        raise BadInputError(f"the tokenizer {printable(str(file))} is larger than {MOST_BYTES} bytes; give a {TOKENIZER_FILE}")
     name = f"{file.name} sha256:{hashlib.sha256(content).hexdigest()}"
     return Tokenizer(name=name, is_fallback=False, library=_loaded(file, content))
 

@@ -18,6 +18,9 @@ def write_text(path: Path, text: str) -> None:
 
     """
     beside = None
+    path = path.resolve()  # through a link to the file it names
+    if path.exists() and not path.is_file():
+        raise BadInputError(f"cannot write {printable(path.name)}: something other than a file is there; choose another place")
     try:
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
             beside = file.name

@@ -46,7 +46,7 @@ def launch_commands(asked: Asked, found: Scenario, version: Version, *, ngram: t
 
     """
     known = _checkpoint(asked.target)
-    target = known.get("repository", asked.target)
+    target = known.get("repository", _folder(asked.target))
     draft, notes = _draft(asked, known)
     config = speculative_config(
         asked.method,
@@ -70,10 +70,15 @@ def _extra(asked: Asked, limits: Mapping[str, int]) -> tuple[str, ...]:
 
 def _about_target(asked: Asked) -> tuple[str, ...]:
     """What the command cannot say of the target's weights."""
-    path = on_disk(asked.target)
-    unnamed = (f"put the model's name or folder where {asked.target} stands",) if path is not None and path.is_file() else ()
-    int4 = ("int4 needs a checkpoint that is quantized so (AWQ, GPTQ); put its name where the target's stands",)
-    return (*unnamed, *(int4 if asked.dtype is Dtype.INT4 else ()))
+    return ("int4 needs a checkpoint that is quantized so (AWQ, GPTQ); put its name where the target's stands",) * (
+        asked.dtype is Dtype.INT4
+    )
+
+
+def _folder(target: str) -> str:
+    """The folder of a config.json, for a server loads the folder; anything else as it is."""
+    path = on_disk(target)
+    return str(path.parent) if path is not None and path.is_file() else target
 
 
 def _checkpoint(target: str) -> dict[str, Any]:

@@ -100,6 +100,9 @@ class Rollout:
         return (*why_not, *self.traffic.notes, *self.traffic.warnings, *self.commands.notes)
 
 
+DECISIONS = ("replay.json", "forecast.json", "verdict.json", "plan.md", "plan.json", "report.html", "skill-eagle3-rollout.md")
+
+
 class _Folder:
     """The job's folder: writes each file whole, and a line in the journal."""
 
@@ -110,7 +113,9 @@ class _Folder:
         for stale in (path / "runs").glob("c*.json"):
             if RUN_NAME.fullmatch(stale.name):
                 stale.unlink()
-        (path / "journal.jsonl").unlink(missing_ok=True)
+        # So would its decision beside this one's runs, should this job not reach its end.
+        for stale_name in ("journal.jsonl", *DECISIONS):
+            (path / stale_name).unlink(missing_ok=True)
 
     def write(self, name: str, text: str) -> None:
         target = self._path / name

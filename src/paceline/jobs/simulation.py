@@ -20,6 +20,9 @@ from paceline.workload import Workload
 __all__ = ["BLOCK_TOKENS", "SimulationPlan", "cost_of", "limits_of", "need_seats", "replica_of", "simulated_arms"]
 
 BLOCK_TOKENS = 16
+MOST_REQUESTS = 1_000_000
+MOST_SEATS = 16_384
+MOST_TOKEN_BUDGET = 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,18 @@ class SimulationPlan:
     time_scale: float = 1.0
     persistence: float = 0.0
     lengths: LengthTable | Ladder | None = None
+
+    def __post_init__(self) -> None:
+        """Reject sizes that no server has, before memory is asked for them.
+
+        Raises:
+            BadInputError: with the value and its limit.
+
+        """
+        limits = {"requests": MOST_REQUESTS, "max_requests": MOST_SEATS, "token_budget": MOST_TOKEN_BUDGET}
+        for name, most in limits.items():
+            if not 1 <= getattr(self, name) <= most:
+                raise BadInputError(f"{name} = {getattr(self, name)!r} is not between 1 and {most}")
 
 
 def simulated_arms(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, log2, log10
 
-from paceline.errors import BadInputError
+from paceline.errors import BadInputError, ascii_controls
 from paceline.verdict import Estimate
 
 __all__ = ["Bar", "Series", "bar_chart", "line_chart"]
@@ -80,7 +80,12 @@ def line_chart(
 
 def _svg(parts: list[str], *, height: int, title: str, description: str) -> str:
     head = f'<svg viewBox="0 0 {WIDTH} {height}" role="img" xmlns="http://www.w3.org/2000/svg" font-family="inherit" font-size="12">'
-    return "\n".join([head, f"<title>{escape(title)}</title>", f"<desc>{escape(description)}</desc>", *parts, "</svg>"])
+    return "\n".join([head, f"<title>{_shown(title)}</title>", f"<desc>{_shown(description)}</desc>", *parts, "</svg>"])
+
+
+def _shown(text: str) -> str:
+    """Text as an element may hold it: no markup, nothing invisible."""
+    return escape(ascii_controls(text))
 
 
 def _colour(i: int) -> str:
@@ -103,7 +108,7 @@ def _tick_step(top: float) -> float:
 
 
 def _text(x: float, y: float, text: str, *, anchor: str, extra: str = "") -> str:
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="var(--ink-2, #555)"{extra}>{escape(text)}</text>'
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="var(--ink-2, #555)"{extra}>{_shown(text)}</text>'
 
 
 def _grid(frame: _Frame, step: float, ticks: list[float], *, x_label: str, y_label: str) -> Iterator[str]:

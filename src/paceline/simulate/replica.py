@@ -18,7 +18,6 @@ __all__ = ["Drafting", "RECOMPUTE_LAST_BLOCK", "Rejection", "Replica", "need_roo
 
 ANY_SEGMENT = "all"
 LARGEST_SPREAD = 10.0
-LONGEST_DRAFT = 1000
 # Heads that read the target's hidden states need those of the last matched KV block anew.
 RECOMPUTE_LAST_BLOCK = (Method.EAGLE, Method.EAGLE2, Method.EAGLE3, Method.MTP)
 
@@ -92,8 +91,6 @@ class Drafting:
             raise BadInputError(f"spread {self.spread!r} is not between 0 and {LARGEST_SPREAD:g} logits")
         if not 0 <= self.persistence < 1:
             raise BadInputError(f"persistence {self.persistence!r} is not a probability below 1")
-        if self.speculation.draft_tokens > LONGEST_DRAFT:
-            raise BadInputError(f"drafts of {self.speculation.draft_tokens} tokens are beyond the {LONGEST_DRAFT} that are simulated")
         if self.lengths is not None and self.speculation.tree is not None:
             raise BadInputError("draft lengths by batch are for chains; leave out the tree, or the lengths")
         if not self.acceptance:

@@ -212,7 +212,8 @@ def _empty_state(
     table: IntArray, *, arrived_at_s: FloatArray, coverage: FloatArray, conditional: FloatArray, seats: int, kv_blocks: int
 ) -> State:
     """Room for `seats` requests at once and for every chunk; memory that is never written is never taken from the machine."""
-    longest, tokens = int(table[:, columns.OUTPUT].max()), int(table[:, columns.OUTPUT].sum())
+    served = table[table[:, columns.REFUSE] == 0, columns.OUTPUT]  # a refused request gets no chunk, however long it asked for
+    longest, tokens = int(served.max(initial=1)), int(served.sum())
     requests, draft_tokens = conditional.shape
     counts = np.zeros(columns.COUNTERS, dtype=np.int64)
     counts[[columns.FREE_BLOCKS, columns.LEAST_FREE_BLOCKS]] = kv_blocks

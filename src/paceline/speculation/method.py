@@ -8,6 +8,9 @@ from paceline.errors import BadInputError, is_count, printable
 __all__ = ["Method", "Speculation", "Tree"]
 
 
+MOST_DRAFT_TOKENS = 256
+
+
 class Method(StrEnum):
     """What proposes the tokens."""
 
@@ -58,15 +61,16 @@ class Speculation:
     tree: Tree | None
 
     def __post_init__(self) -> None:
-        """Reject K below 1 and a tree of another depth.
+        """Reject K outside 1 to 256 and a tree of another depth.
 
         Raises:
             BadInputError: with the value.
 
         """
-        if not is_count(self.draft_tokens, least=1):
+        if not is_count(self.draft_tokens, least=1) or self.draft_tokens > MOST_DRAFT_TOKENS:
             raise BadInputError(
-                f"draft length {printable(self.draft_tokens)} is not a whole number from 1 on; without drafts, leave speculation out"
+                f"draft length {printable(self.draft_tokens)} is not a whole number from 1 to {MOST_DRAFT_TOKENS}; "
+                "without drafts, leave speculation out"
             )
         if self.tree is not None and self.tree.depth != self.draft_tokens:
             raise BadInputError(f"draft length {self.draft_tokens} is not the tree's depth {self.tree.depth}")
