@@ -334,3 +334,22 @@ def test_outputs_longer_than_the_cache_are_refused_without_room_for_them(pacelin
     trace.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}", encoding="utf-8")
     said = parsed(paceline(["simulate", "--traffic", str(trace), "--own-times", *LLAMA, "--json"]))
     assert said["arms"]["baseline"]["failed"] == 1
+
+
+def test_a_calibration_run_of_another_target_is_refused(paceline: Paceline, tmp_path: Path) -> None:
+    """Step times of a small mixture of experts make a 70B look twice as fast."""
+    log = str(chat_log(tmp_path / "log.jsonl", answers=20))
+    small = ["simulate", "--traffic", log, "--target", "llama-3.1-8b", "--gpu", "h100", "--gpus", "1", "--dtype", "bf16", *SIMULATED]
+    assert paceline([*small, "--out", str(tmp_path / "runs")]).code == 0
+    files = [part for arm in ("baseline", "speculative") for part in ("--calibrate", str(tmp_path / "runs" / f"{arm}.json"))]
+    answer = paceline(["forecast", *LLAMA, *files])
+    assert answer.code == 2
+    assert "Llama-3.1-8B" in answer.err
+
+
+@pytest.mark.parametrize(("option", "needed"), [(["--burstiness", ".2"], "--rate"), (["--time-scale", "2"], "--own-times")])
+def test_an_option_that_would_do_nothing_is_refused(option: list[str], needed: str, paceline: Paceline) -> None:
+    """Output that ignores what was asked is taken for the answer to it."""
+    answer = paceline(["simulate", *option])
+    assert answer.code == 2
+    assert needed in answer.err

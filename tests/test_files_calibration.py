@@ -11,7 +11,9 @@ from paceline.files.runfile import write_run
 from paceline.run import Arm, Load
 from tests.test_files_runfile import whole
 
-POINT = CalibrationPoint(concurrency=8, draft_tokens=3, context=700, plain_step_s=0.007, speculative_step_s=0.011, step_time_ratio=None)
+POINT = CalibrationPoint(
+    concurrency=8, draft_tokens=3, context=700, plain_step_s=0.007, speculative_step_s=0.011, step_time_ratio=None, measured_on={}
+)
 
 
 def written(folder: Path, text: str) -> Path:
@@ -42,6 +44,9 @@ def test_a_run_file_is_a_point_of_its_arm(tmp_path: Path) -> None:
         (point,) = read_calibration(path)
         assert (point.concurrency, point.draft_tokens) == (8, None)
         assert (point.plain_step_s, point.speculative_step_s) == ((0.01, None) if arm is Arm.BASELINE else (None, 0.01))
+    made = replace(whole().provenance, arguments={"target": "Qwen3-8B", "seed": "1"})
+    write_run(replace(whole(), provenance=made, load=Load(concurrency=8, rate_per_s=None), step_seconds=0.01), path)
+    assert read_calibration(path)[0].measured_on == {"target": "Qwen3-8B"}
     write_run(replace(whole(), load=Load(concurrency=None, rate_per_s=1.0), step_seconds=0.01), path)
     with pytest.raises(PacelineError, match="closed loop"):
         read_calibration(path)

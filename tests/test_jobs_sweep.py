@@ -106,7 +106,13 @@ def test_the_report_shows_break_even_best_lengths_and_every_servers_table() -> N
     """Each server reads its own words, and a table in another's is ignored in silence."""
     points, _ = swept(JOB, None)
     text = sweep_text(points, reference_draft_tokens=3, most_requests=256)
-    for words in ("break-even α", "best K", "num_speculative_tokens_per_batch_size [[1, ", "draft_len_schedule {", "candidate_steps {1: ["):
+    for words in (
+        "break-even α",
+        "best K",
+        "num_speculative_tokens_per_batch_size [[1, ",
+        'draft_len_schedule {"',
+        '{"1": {"candidate_steps": [',
+    ):
         assert words in text
     body = sweep_dict(points, most_requests=256)
     assert len(body["points"]) == 8

@@ -68,6 +68,13 @@ def test_impossible_sizes_and_lengths_are_refused(best: dict[int, int]) -> None:
         batch_ranges(best, most_requests=256)
 
 
+def test_batches_larger_than_any_looked_at_do_not_draft() -> None:
+    """The largest size looked at says nothing about one four times as large, where drafting usually costs."""
+    assert batch_ranges({1: 5, 64: 1}, most_requests=256) == ((1, 8, 5), (9, 64, 1), (65, 256, 0))
+    assert batch_ranges({1: 5, 64: 0}, most_requests=256) == ((1, 8, 5), (9, 256, 0))
+    assert batch_ranges({256: 2}, most_requests=256) == ((1, 256, 2),)
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.integers(1, 300), st.integers(0, 3), min_size=1, max_size=8))
 def test_ranges_have_no_gap_and_hold_what_was_found(best: dict[int, int]) -> None:

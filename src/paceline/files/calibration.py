@@ -6,6 +6,7 @@ where they differ from the forecast's own.
 
 import csv
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import StringIO
 from math import isfinite
@@ -33,6 +34,7 @@ class CalibrationPoint:
     plain_step_s: float | None
     speculative_step_s: float | None
     step_time_ratio: float | None
+    measured_on: Mapping[str, str]  # target and hardware, where a run file states them
 
 
 def read_calibration(path: Path) -> tuple[CalibrationPoint, ...]:
@@ -86,6 +88,7 @@ def _of_run(run: Run, shown: str) -> CalibrationPoint:
         plain_step_s=run.step_seconds if baseline else None,
         speculative_step_s=None if baseline else run.step_seconds,
         step_time_ratio=None,
+        measured_on={key: run.provenance.arguments[key] for key in ("target", "hardware") if key in run.provenance.arguments},
     )
 
 
@@ -103,7 +106,8 @@ def _point(value: object, where: str) -> CalibrationPoint:
         if count is not None and (count != int(count) or count < 1):
             raise BadInputError(f"{where}: {name} = {printable(stated[name])} is not a whole number from 1 on")
     figures = {name: _number(stated[name], f"{where}: {name}") if name in stated else None for name in SECONDS}
-    return CalibrationPoint(**{name: None if each is None else int(each) for name, each in whole.items()}, **figures)  # type: ignore[arg-type]  # concurrency was checked above
+    sizes = {name: None if each is None else int(each) for name, each in whole.items()}
+    return CalibrationPoint(**sizes, **figures, measured_on={})  # type: ignore[arg-type]  # concurrency was checked above
 
 
 def _number(value: object, where: str) -> float:

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paceline.data.tables import table
-from paceline.errors import BadInputError
+from paceline.errors import BadInputError, printable
 from paceline.files.calibration import CalibrationPoint, read_calibration
 from paceline.forecast.calibrate import Calibration, Observation, Prior, Setting, calibrate, priced
 from paceline.forecast.engine_cost import EngineCost, engine_of_family, uncalibrated
+from paceline.jobs.labels import described
 from paceline.jobs.scenario import Scenario
 from paceline.speculation.method import Speculation
 
@@ -55,6 +56,12 @@ def calibrated(files: Sequence[Path], asked: Scenario, *, context_tokens: int, e
 
 
 def _observation(point: CalibrationPoint, asked: Scenario, context_tokens: int) -> Observation:
+    for key, wanted in described(asked).items():
+        if point.measured_on.get(key, wanted) != wanted:
+            found = printable(point.measured_on[key])
+            raise BadInputError(
+                f"a calibration run's {key} is {found}, not {printable(wanted)}; calibrate on the target and hardware asked for"
+            )
     draft_tokens = asked.speculation.draft_tokens if point.draft_tokens is None else point.draft_tokens
     if point.concurrency > MOST_REQUESTS or draft_tokens > MOST_DRAFT_TOKENS:
         raise BadInputError(f"a calibration point of {point.concurrency} requests and {draft_tokens} drafts is larger than what is priced")

@@ -1,5 +1,6 @@
 """A sweep as tables, as a dictionary, as CSV, and as one page of heat maps."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from html import escape
@@ -127,12 +128,13 @@ def _server_lines(options: Mapping[str, Any]) -> list[str]:
     lines = []
     for each in options["by_alpha"]:
         table, schedule = each["vllm"], each["tensorrt_llm"]
-        told = "none: no draft length pays" if table is None else table["num_speculative_tokens_per_batch_size"]
+        told = "none: no draft length pays" if table is None else json.dumps(table["num_speculative_tokens_per_batch_size"])
         lines.append(f"α = {each['alpha']:g}  vLLM num_speculative_tokens_per_batch_size {told}")
-        told = "none: no draft length pays at the smallest batch" if schedule is None else schedule["draft_len_schedule"]
-        lines.append(f"       TensorRT-LLM draft_len_schedule {told}".replace("'", ""))
-    steps = {key: value["candidate_steps"] for key, value in options["sglang"]["speculative_adaptive_config"].items() if key.isdigit()}
-    lines.append(f"SGLang candidate_steps {steps}, --speculative-num-steps {options['sglang']['speculative_num_steps']}".replace("'", ""))
+        told = "none: no draft length pays at the smallest batch" if schedule is None else json.dumps(schedule["draft_len_schedule"])
+        lines.append(f"       TensorRT-LLM draft_len_schedule {told}")
+    adaptive = options["sglang"]
+    lines.append(f"SGLang --speculative-num-steps {adaptive['speculative_num_steps']}, --speculative-adaptive-config a file with")
+    lines.append(f"       {json.dumps(adaptive['speculative_adaptive_config'])}")
     said = {warning["code"]: warning["message"] for each in options["by_alpha"] for warning in each["warnings"]}
     return lines + [f"warning [{code}]: {message}" for code, message in said.items()]
 

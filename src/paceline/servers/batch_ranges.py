@@ -1,7 +1,8 @@
 """From draft lengths at some batch sizes to draft lengths at all of them.
 
 Between two sizes that were looked at, the cut lies halfway on a logarithmic scale, rounded down: concurrencies are looked at in powers.
-Below the smallest and above the largest the nearest one holds. A draft length of 0 is speculation off.
+Below the smallest the nearest one holds: a smaller batch has more room for drafts. Above the largest nothing was looked at, and a larger
+batch has less: speculation is off there (draft length 0), until somebody looks.
 """
 
 from collections.abc import Mapping
@@ -27,11 +28,13 @@ def batch_ranges(best: Mapping[int, int], *, most_requests: int) -> tuple[BatchR
         raise BadInputError(f"batch sizes {sizes} are not one or more between 1 and {most_requests}, the requests a replica runs")
     if not all(is_count(best[each], least=0) for each in sizes):
         raise BadInputError(f"draft lengths {[best[each] for each in sizes]} are not whole numbers from 0 on")
-    ends = [isqrt(low * high) for low, high in pairwise(sizes)] + [most_requests]
+    ends = [*(isqrt(low * high) for low, high in pairwise(sizes)), sizes[-1]]
     ranges: list[BatchRange] = []
-    for size, end in zip(sizes, ends, strict=True):
+    for end, length in [*zip(ends, (best[size] for size in sizes), strict=True), (most_requests, 0)]:
         start = ranges[-1][1] + 1 if ranges else 1
-        if ranges and ranges[-1][2] == best[size]:
+        if start > most_requests:
+            break
+        if ranges and ranges[-1][2] == length:
             start = ranges.pop()[0]
-        ranges.append((start, end, best[size]))
+        ranges.append((start, end, length))
     return tuple(ranges)
