@@ -3,7 +3,6 @@
 import argparse
 from dataclasses import asdict
 from math import ceil
-from pathlib import Path
 
 import numpy as np
 
@@ -203,8 +202,3 @@ def simulation_plan(options: argparse.Namespace) -> SimulationPlan:
         persistence=getattr(options, "persistence", 0.0),
         lengths=asked_lengths(options),
     )
-
-
-def written(out: Path | None) -> str:
-    """Where files went, as a line for a person."""
-    return "" if out is None else f"files in {out}"

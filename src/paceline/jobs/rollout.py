@@ -17,7 +17,7 @@ import numpy as np
 
 import paceline
 from paceline.decide.gate import Policy, production_verdict
-from paceline.files.runfile import write_run
+from paceline.files.runfile import run_to_json
 from paceline.files.whole import make_folder, write_text
 from paceline.forecast.speedup import ForecastRow, Lengths, forecast
 from paceline.forecast.when_not import Condition, Pairing, when_not
@@ -36,7 +36,7 @@ from paceline.report.page import Comparison
 from paceline.report.predictions import forecast_dict
 from paceline.report.skill import SkillFacts, skill_markdown
 from paceline.report.text import plan_markdown
-from paceline.run import Evidence, Load, Run
+from paceline.run import Evidence, Load
 from paceline.servers.vllm.versions import Version
 from paceline.verdict import Verdict
 
@@ -121,16 +121,7 @@ class _Folder:
         target = self._path / name
         make_folder(target.parent)
         write_text(target, text)
-        self.note(name)
-
-    def write_run(self, name: str, run: Run) -> None:
-        target = self._path / name
-        make_folder(target.parent)
-        write_run(run, target)
-        self.note(name)
-
-    def note(self, name: str) -> None:
-        digest = hashlib.sha256((self._path / name).read_bytes()).hexdigest()
+        digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
         with (self._path / "journal.jsonl").open("a", encoding="utf-8") as journal:
             journal.write(json.dumps({"written": name, "sha256": digest}) + "\n")
 
@@ -217,7 +208,7 @@ def _compare(
     arms = simulated_arms(found, traffic.workload, known.by_segment, load, job.simulation, own_arrivals=False)
     baseline, speculative = labelled(arms, found, known, traffic, range_=range_)
     for run in (baseline, speculative):
-        folder.write_run(f"runs/c{concurrency:04d}-{run.arm.value}.json", run)
+        folder.write(f"runs/c{concurrency:04d}-{run.arm.value}.json", run_to_json(run))
     return compared(baseline, speculative, policy=job.policy, seed=job.simulation.seed)
 
 
