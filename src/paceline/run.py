@@ -186,8 +186,7 @@ class Run:
         """
         if not self.acceptance_by_segment:
             raise NoEvidenceError("acceptance was not measured in this run")
-        counts = list(self.acceptance_by_segment.values())
-        return sum(counts[1:], start=counts[0])
+        return AcceptanceCounts.pooled(self.acceptance_by_segment.values())
 
     @property
     def finished(self) -> tuple[RequestRecord, ...]:

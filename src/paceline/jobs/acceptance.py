@@ -219,7 +219,7 @@ def read_acceptance(path: Path, segments: Iterable[str], *, draft_tokens: int, m
 
     """
     counts, evidence = _counts_in(path)
-    total = sum(list(counts.values())[1:], start=next(iter(counts.values())))
+    total = AcceptanceCounts.pooled(counts.values())
     ranged = {}
     for name in segments:
         known = counts.get(name, total)

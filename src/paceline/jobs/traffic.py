@@ -61,7 +61,7 @@ class Replayed:
 
     def pooled(self) -> dict[str, AcceptanceCounts]:
         """The counts by segment."""
-        return {name: sum(counts[1:], start=counts[0]) for name, counts in self.groups.items()}
+        return {name: AcceptanceCounts.pooled(counts) for name, counts in self.groups.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,14 +37,16 @@ SUMMARY_WORDS = {
 def replayed_dict(groups: Mapping[str, Sequence[AcceptanceCounts]], *, confidence: float, rng: np.random.Generator) -> dict[str, Any]:
     """Acceptance in all and by segment, with intervals by request."""
     every = [each for counts in groups.values() for each in counts]
-    segments = {name: (_pooled(counts), acceptance_estimates(counts, confidence=confidence, rng=rng)) for name, counts in groups.items()}
+    segments = {
+        name: (AcceptanceCounts.pooled(counts), acceptance_estimates(counts, confidence=confidence, rng=rng))
+        for name, counts in groups.items()
+    }
     return acceptance_dict(
-        _pooled(every), acceptance_estimates(every, confidence=confidence, rng=rng), confidence=confidence, segments=segments
+        AcceptanceCounts.pooled(every),
+        acceptance_estimates(every, confidence=confidence, rng=rng),
+        confidence=confidence,
+        segments=segments,
     )
-
-
-def _pooled(counts: Sequence[AcceptanceCounts]) -> AcceptanceCounts:
-    return sum(counts[1:], start=counts[0])
 
 
 def replayed_text(body: Mapping[str, Any], *, drafts: str, exchanges: int, notes: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """What was drafted and accepted, as counts; every ratio is derived from them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
@@ -83,6 +84,11 @@ class AcceptanceCounts:
     def none(cls) -> "AcceptanceCounts":
         """Nothing drafted in no step: the neutral element of `+`."""
         return cls(steps=0, drafts=0, drafted_tokens=0, accepted_tokens=0, accepted_per_position=())
+
+    @classmethod
+    def pooled(cls, counts: Iterable["AcceptanceCounts"]) -> "AcceptanceCounts":
+        """All counts added up; nothing in no step where there are none."""
+        return sum(counts, start=cls.none())
 
     @property
     def alpha(self) -> float:
