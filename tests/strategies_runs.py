@@ -100,6 +100,7 @@ def run(
         summaries={},
         window_s=sum(each.timing.e2e_s for each in records) / (concurrency or 1) if records else 1.0,
         provenance=provenance(evidence),
+        cautions=(),
     )
 
 
@@ -133,4 +134,5 @@ def summaries_only(
         summaries=summaries or {},
         window_s=None,
         provenance=provenance(),
+        cautions=(),
     )

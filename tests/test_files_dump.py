@@ -24,7 +24,7 @@ def test_a_dump_becomes_a_run_with_its_hash() -> None:
     assert run.acceptance.alpha == pytest.approx(0.7397, abs=5e-5)
     assert list(run.provenance.inputs) == [MOE.name]
     assert len(run.provenance.inputs[MOE.name]) == 64
-    assert run.provenance.arguments["cautions"] == "since_start"
+    assert [each.code for each in run.cautions] == ["since_start"]
 
 
 def test_two_dumps_become_their_difference() -> None:
@@ -32,7 +32,7 @@ def test_two_dumps_become_their_difference() -> None:
     run = measure_dumps(BEFORE, AFTER, model="smollm2")
     assert (run.acceptance.accepted_tokens, run.acceptance.drafted_tokens) == (88, 363)
     assert list(run.provenance.inputs) == [f"before {BEFORE.name}", f"after {AFTER.name}"]
-    assert "cautions" not in run.provenance.arguments
+    assert run.cautions == ()
 
 
 def test_the_dumps_in_the_wrong_order_are_seen_as_a_restart() -> None:

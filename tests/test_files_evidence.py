@@ -26,7 +26,7 @@ def test_a_run_file_of_a_dump_reads_back_as_the_same_run(tmp_path: Path) -> None
     path = tmp_path / "run.prom"
     write_run(run, path)
     assert read_evidence(path) == run
-    assert run.provenance.arguments["cautions"] == "since_start,v0_metrics"
+    assert [each.code for each in run.cautions] == ["since_start", "v0_metrics"]
 
 
 @pytest.mark.parametrize(

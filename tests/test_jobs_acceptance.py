@@ -237,7 +237,7 @@ def test_what_measure_prints_of_a_real_dump_comes_back(tmp_path: Path, paceline:
 def test_a_source_without_steps_is_taken_for_drafting_in_every_step(tmp_path: Path) -> None:
     """EAGLE drafts in every step; counters that leave the steps out still say how far its drafts get."""
     counts = AcceptanceCounts(steps=None, drafts=10, drafted_tokens=30, accepted_tokens=12, accepted_per_position=(6, 4, 2))
-    body = measured_dict(summaries_only(Arm.SPECULATIVE, step_s=None, counts=counts), (), confidence=0.95)
+    body = measured_dict(summaries_only(Arm.SPECULATIVE, step_s=None, counts=counts), confidence=0.95)
     (tmp_path / "m.json").write_text(json.dumps({"schema": "paceline.measure/1", **body}), encoding="utf-8")
     assert read_acceptance(tmp_path / "m.json", ("all",), draft_tokens=3, method=Method.EAGLE3).by_segment["all"] == Acceptance(
         (0.6, 0.4, 0.2), 1.0
@@ -247,10 +247,10 @@ def test_a_source_without_steps_is_taken_for_drafting_in_every_step(tmp_path: Pa
 def test_acceptance_that_was_not_measured_is_no_evidence(tmp_path: Path) -> None:
     """A plain server's file must end the job with 'not measured' (exit 4), not with 'broken file'."""
     plain = summaries_only(Arm.BASELINE, step_s=0.01, counts=None)
-    (tmp_path / "m.json").write_text(json.dumps({"schema": "paceline.measure/1", **measured_dict(plain, (), confidence=0.95)}), "utf-8")
+    (tmp_path / "m.json").write_text(json.dumps({"schema": "paceline.measure/1", **measured_dict(plain, confidence=0.95)}), "utf-8")
     write_run(plain, tmp_path / "run.json")
     totals = AcceptanceCounts(steps=20, drafts=10, drafted_tokens=30, accepted_tokens=12, accepted_per_position=None)
-    body = measured_dict(summaries_only(Arm.SPECULATIVE, step_s=None, counts=totals), (), confidence=0.95)
+    body = measured_dict(summaries_only(Arm.SPECULATIVE, step_s=None, counts=totals), confidence=0.95)
     (tmp_path / "totals.json").write_text(json.dumps({"schema": "paceline.measure/1", **body}), "utf-8")
     for name in ("m.json", "run.json", "totals.json"):
         with pytest.raises(NoEvidenceError, match="not measured"):

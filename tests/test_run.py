@@ -41,6 +41,7 @@ RUN = Run(
     summaries={},
     window_s=8.0,
     provenance=PROVENANCE,
+    cautions=(),
 )
 
 

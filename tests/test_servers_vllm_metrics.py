@@ -219,7 +219,7 @@ def test_a_run_holds_what_was_measured_and_nothing_else() -> None:
     assert run.acceptance.alpha == pytest.approx(0.7397, abs=5e-5)
     assert (run.requests, run.window_s, run.speculation, run.load.concurrency) == (None, None, None, None)
     assert run.provenance.evidence is Evidence.MEASURED
-    assert "cautions" not in run.provenance.arguments
+    assert run.cautions == ()
     assert run.summaries["tpot_s"].value == pytest.approx(3.004400577691255 / 210)
     assert run.summaries["tokens_per_step_emitted"].value == pytest.approx((69678 - 210) / 21706)
     assert "alpha" not in run.summaries
@@ -240,7 +240,7 @@ def test_a_counter_that_fell_was_reset_and_never_gives_a_negative_rate() -> None
     between = difference(before, after)
     assert (between.drafts, between.drafted_tokens, between.accepted_tokens) == (4, 12, 6)
     assert codes(between) == ["counter_reset"]
-    assert to_run(between, arm=None, inputs={}).provenance.arguments["cautions"] == "counter_reset"
+    assert [each.code for each in to_run(between, arm=None, inputs={}).cautions] == ["counter_reset"]
 
 
 def test_another_start_time_is_a_restart_even_where_counters_overtook() -> None:

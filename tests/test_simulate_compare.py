@@ -35,6 +35,7 @@ def run(*records: RequestRecord, step_seconds: float | None = 1.0, window_s: flo
         summaries={},
         window_s=window_s,
         provenance=Provenance(made_by="test", version="0", evidence=Evidence.SIMULATED, arguments={}, inputs={}, seed=None),
+        cautions=(),
     )
 
 

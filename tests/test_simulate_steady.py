@@ -51,6 +51,7 @@ def closed_loop(requests: tuple[RequestRecord, ...], *, concurrency: int = 2, ar
         summaries={},
         window_s=999.0,
         provenance=provenance(),
+        cautions=(),
     )
 
 

@@ -13,6 +13,7 @@ from paceline.errors import BadInputError, NoEvidenceError, is_count, printable
 from paceline.latency import RequestTiming
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Speculation
+from paceline.verdict import Caution
 
 __all__ = ["Arm", "Evidence", "Load", "Outcome", "Provenance", "RequestRecord", "Run", "Summary"]
 
@@ -151,6 +152,7 @@ class Run:
         summaries: aggregate metrics by name, such as "tpot_s".
         window_s: seconds measured, None where unknown.
         provenance: where this comes from.
+        cautions: what a reader of any figure must know, found where it was measured or read.
 
     """
 
@@ -163,6 +165,7 @@ class Run:
     summaries: Mapping[str, Summary]
     window_s: float | None
     provenance: Provenance
+    cautions: tuple[Caution, ...]
 
     def __post_init__(self) -> None:
         """Reject negative times.

@@ -12,7 +12,7 @@ from paceline.decide.claims import parse_claim
 from paceline.decide.gate import Policy, default_claims, gate
 from paceline.decide.lesson_gate import lesson_verdict
 from paceline.errors import BadInputError, NoEvidenceError
-from paceline.files.dump import measure_dumps, read_head, window_of_dumps
+from paceline.files.dump import measure_dumps, read_head
 from paceline.files.evidence import read_evidence
 from paceline.files.runfile import write_run
 from paceline.jobs.traffic import file_bytes, load_traffic
@@ -21,7 +21,7 @@ from paceline.report.json_view import verdict_dict
 from paceline.report.operations import lesson_verdict_text
 from paceline.report.text import verdict_text
 from paceline.run import Arm, Run
-from paceline.verdict import Caution, Decision
+from paceline.verdict import Decision
 
 __all__ = ["policy_of", "run_gate", "run_measure", "run_replay"]
 
@@ -50,20 +50,19 @@ def run_measure(options: argparse.Namespace) -> int:
     pair = options.before is not None or options.after is not None
     if pair == (options.file is not None) or (options.before is not None and options.after is None):
         raise BadInputError("give one FILE, or --after with --before for a window")
-    run, cautions = _measured(options.before, options.after or options.file, options.model)
+    run = _measured(options.before, options.after or options.file, options.model)
     if options.out is not None:
         write_run(run, options.out)
-    body = measured_dict(run, cautions, confidence=CONFIDENCE)
-    answer(options, body=body, text=measured_text(run, cautions), inputs=run.provenance.inputs)
+    body = measured_dict(run, confidence=CONFIDENCE)
+    answer(options, body=body, text=measured_text(run), inputs=run.provenance.inputs)
     return 0
 
 
-def _measured(before: Path | None, file: Path, model: str | None) -> tuple[Run, tuple[Caution, ...]]:
-    """The run, and what the reading of a dump is cautious about; a run file keeps only the codes, in its provenance."""
-    if before is None and read_head(file).lstrip().startswith("{"):
-        return read_evidence(file), ()
-    run = read_evidence(file) if before is None and model is None else measure_dumps(before, file, model=model)
-    return run, window_of_dumps(before, file, model=model).cautions
+def _measured(before: Path | None, file: Path, model: str | None) -> Run:
+    """What a file, or the difference of two dumps, says."""
+    if before is None and (model is None or read_head(file).lstrip().startswith("{")):
+        return read_evidence(file)
+    return measure_dumps(before, file, model=model)
 
 
 def policy_of(options: argparse.Namespace) -> Policy:

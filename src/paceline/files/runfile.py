@@ -2,7 +2,8 @@
 
 1. The first key is the schema and its version, the second the provenance; all others are the record's own fields.
 2. Floats are written with as many digits as bring back the very same float. NaN and infinities are refused on both sides.
-3. A key that we do not know is an error that names the nearest known one; so is a missing one. `null` means not measured.
+3. A key that we do not know is an error that names the nearest known one; so is a missing one, but for `warnings`. `null` means not
+   measured.
 4. A file is written beside its place and moved there whole, so a reader never sees half of one.
 """
 
@@ -22,6 +23,7 @@ from paceline.latency import Ended, RequestTiming
 from paceline.run import Arm, Evidence, Load, Outcome, Provenance, RequestRecord, Run, Summary
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Method, Speculation, Tree
+from paceline.verdict import Caution
 
 __all__ = ["RUN_SCHEMA", "read_run", "run_from_json", "run_to_json", "write_run"]
 
@@ -34,6 +36,7 @@ Word = TypeVar("Word", bound=StrEnum)
 COUNTS = ("steps", "drafts", "drafted_tokens", "accepted_tokens", "accepted_per_position")
 RECORD = ("id", "segment", "prompt_tokens", "output_tokens", "outcome", "timing", "acceptance")
 TIMING = ("arrived_at_s", "sent_at_s", "ended", "chunk_at_s", "chunk_tokens")
+CAUTION = ("code", "message")
 SUMMARY = ("value", "statistic", "n", "low", "high")
 PROVENANCE = ("made_by", "version", "evidence", "arguments", "inputs", "seed")
 RUN = (
@@ -47,6 +50,7 @@ RUN = (
     "acceptance_by_segment",
     "summaries",
     "requests",
+    "warnings",
 )
 
 
@@ -104,6 +108,7 @@ def _run_object(run: Run) -> dict[str, Any]:
         "acceptance_by_segment": None if segments is None else {name: _counts_object(each) for name, each in segments.items()},
         "summaries": {name: {key: getattr(each, key) for key in SUMMARY} for name, each in run.summaries.items()},
         "requests": None if run.requests is None else [_record_object(each) for each in run.requests],
+        "warnings": [{name: getattr(each, name) for name in CAUTION} for each in run.cautions],
     }
 
 
@@ -164,7 +169,7 @@ def _run(value: object) -> Run:
         raise BadInputError(
             f"schema {printable(found)} is not {RUN_SCHEMA}; run files come from `paceline bench`, `simulate` and `measure`"
         )
-    fields = _fields(value, "run", RUN)
+    fields = _fields({"warnings": [], **value}, "run", RUN)
     segments, records, how = fields["acceptance_by_segment"], fields["requests"], fields["speculation"]
     load = _fields(fields["load"], "load", ("concurrency", "rate_per_s"))
     return Run(
@@ -182,7 +187,13 @@ def _run(value: object) -> Run:
         summaries={key: _summary(each, f"summaries.{key}") for key, each in _mapping(fields["summaries"], "summaries").items()},
         window_s=_maybe_number(fields["window_s"], "window_s"),
         provenance=_provenance(fields["provenance"]),
+        cautions=tuple(_caution(each, f"warnings[{i}]") for i, each in enumerate(_list(fields["warnings"], "warnings"))),
     )
+
+
+def _caution(value: object, where: str) -> Caution:
+    fields = _fields(value, where, CAUTION)
+    return Caution(code=_text(fields["code"], f"{where}.code"), message=_text(fields["message"], f"{where}.message"))
 
 
 def _provenance(value: object) -> Provenance:

@@ -12,7 +12,6 @@ from paceline.report.text import columns
 from paceline.run import Run, Summary
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.stats.intervals import acceptance_estimates
-from paceline.verdict import Caution
 
 __all__ = ["measured_dict", "measured_text", "replayed_dict", "replayed_text"]
 
@@ -74,11 +73,8 @@ def _shown(estimate: Mapping[str, Any] | None) -> str:
     return f"{plain(estimate['value'])} ({low} to {high})"
 
 
-def measured_dict(run: Run, cautions: Sequence[Caution], *, confidence: float) -> dict[str, Any]:
-    """What the source measured; acceptance is None where it was not counted.
-
-    `cautions` are those of the reading; a run that was read from a file without them has only their codes left, and no messages.
-    """
+def measured_dict(run: Run, *, confidence: float) -> dict[str, Any]:
+    """What the source measured; acceptance is None where it was not counted."""
     counts = _counts(run)
     acceptance = None if counts is None else acceptance_dict(counts, {}, confidence=confidence, segments=None)
     return {
@@ -90,7 +86,7 @@ def measured_dict(run: Run, cautions: Sequence[Caution], *, confidence: float) -
             name: {"value": each.value, "statistic": each.statistic, "n": each.n, "low": each.low, "high": each.high}
             for name, each in run.summaries.items()
         },
-        "warnings": _warnings(run, cautions),
+        "warnings": _warnings(run),
     }
 
 
@@ -101,13 +97,11 @@ def _counts(run: Run) -> AcceptanceCounts | None:
         return None
 
 
-def _warnings(run: Run, cautions: Sequence[Caution]) -> list[dict[str, str | None]]:
-    if cautions:
-        return [{"code": each.code, "message": each.message} for each in cautions]
-    return [{"code": each, "message": None} for each in run.provenance.arguments.get("cautions", "").split(",") if each]
+def _warnings(run: Run) -> list[dict[str, str]]:
+    return [{"code": each.code, "message": each.message} for each in run.cautions]
 
 
-def measured_text(run: Run, cautions: Sequence[Caution]) -> str:
+def measured_text(run: Run) -> str:
     """The acceptance under its names, the step time and the aggregates, then what to be cautious about."""
     counts = _counts(run)
     acceptance = None if counts is None else _row("all", acceptance_dict(counts, {}, confidence=0.95, segments=None))
@@ -115,10 +109,7 @@ def measured_text(run: Run, cautions: Sequence[Caution]) -> str:
     rows = [("time per decode step", milliseconds(run.step_seconds))]
     rows += [(f"{SUMMARY_WORDS.get(name, name)} ({each.statistic})", _figure(name, each)) for name, each in run.summaries.items()]
     head = [run.provenance.made_by, f"{run.arm.value} arm", *_model(run)]
-    warned = [
-        ascii_controls(f"warning [{each['code']}]" + (f": {each['message']}" if each["message"] else ""))
-        for each in _warnings(run, cautions)
-    ]
+    warned = [ascii_controls(f"warning [{each.code}]: {each.message}") for each in run.cautions]
     return "\n\n".join([ascii_controls(", ".join(head)), table, columns(("", "value"), rows), *warned])
 
 

@@ -32,6 +32,7 @@ def record(state: State, workload: Workload, *, replica: Replica, drafting: Draf
         summaries={},
         window_s=float(state.seconds[columns.CLOCK] - state.arrived_at_s[0]),
         provenance=_provenance(workload, replica=replica, drafting=drafting, load=load, seed=seed),
+        cautions=(),
     )
 
 

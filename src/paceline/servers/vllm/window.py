@@ -242,7 +242,7 @@ def _tokens_per_step(window: VllmWindow) -> Caution | None:
 def to_run(window: VllmWindow, *, arm: Arm | None, inputs: Mapping[str, str]) -> Run:
     """The window as evidence: what these metrics measured, nothing else. `inputs`: SHA-256 by file name, for provenance.
 
-    `arm` None takes the speculative arm where the server exports speculation's series. The codes of cautions stand in the provenance.
+    `arm` None takes the speculative arm where the server exports speculation's series.
 
     Raises:
         NoEvidenceError: no token was generated and nothing drafted.
@@ -254,8 +254,6 @@ def to_run(window: VllmWindow, *, arm: Arm | None, inputs: Mapping[str, str]) ->
     counts = window.acceptance
     speculative = Arm.SPECULATIVE if window.exports_speculation else Arm.BASELINE
     arguments = {"model": window.model, "engines": str(len(window.engines))}
-    if window.cautions:
-        arguments["cautions"] = ",".join(each.code for each in window.cautions)
     return Run(
         arm=arm or speculative,
         speculation=None,
@@ -268,6 +266,7 @@ def to_run(window: VllmWindow, *, arm: Arm | None, inputs: Mapping[str, str]) ->
         provenance=Provenance(
             made_by="vllm /metrics", version=__version__, evidence=Evidence.MEASURED, arguments=arguments, inputs=inputs, seed=None
         ),
+        cautions=window.cautions,
     )
 
 
