@@ -22,14 +22,17 @@ RESTS_ON = {
 
 
 def evidence_cautions(baseline: Run, speculative: Run, *, alpha: Estimate | None, break_even: Estimate | None) -> tuple[Caution, ...]:
-    """Every caution that the two runs give rise to, in a fixed order."""
-    return (
+    """Every caution that the two runs carry or give rise to, in a fixed order and each once."""
+    found = (
+        *baseline.cautions,
+        *speculative.cautions,
         *_rests_on(baseline, speculative),
         *_targets(baseline, speculative),
         *_loads(baseline, speculative),
         *_requests(baseline, speculative),
         *_alphas(alpha, break_even),
     )
+    return tuple(dict.fromkeys(found))
 
 
 def _rests_on(baseline: Run, speculative: Run) -> Iterator[Caution]:
