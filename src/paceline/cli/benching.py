@@ -71,7 +71,9 @@ def _need_sense(options: argparse.Namespace) -> None:
     if options.baseline is None and options.speculative is None:
         raise BadInputError("give --baseline URL, --speculative URL, or both")
     if options.baseline is not None and options.baseline == options.speculative:
-        raise BadInputError(f"both arms are {printable(options.baseline)}: one server cannot run with and without drafts; start two, or one after the other")
+        raise BadInputError(
+            f"both arms are {printable(options.baseline)}: one server does not run with and without drafts; start two, or one at a time"
+        )
     loads = [name for name in ("concurrency", "rate", "trace") if getattr(options, name) is not None]
     if len(loads) > 1:
         raise BadInputError(f"--{' and --'.join(loads)}: give one load")
@@ -102,7 +104,7 @@ def _open_load(options: argparse.Namespace) -> BenchLoad:
         workload, _ = read_trace(options.trace, segment="all", segment_field=None, limit=options.requests)
         if len(workload.requests) < options.requests:
             raise BadInputError(
-                f"{printable(options.trace.name)} has {len(workload.requests)} arrivals, fewer than --requests {options.requests}; ask for fewer"
+                f"{printable(options.trace.name)} has {len(workload.requests)} arrivals; ask for fewer than --requests {options.requests}"
             )
         due = [each.arrived_at_s for each in rescaled_arrivals(workload, time_scale=options.time_scale).requests]
         rate = len(due) / due[-1] if due[-1] > 0 else None

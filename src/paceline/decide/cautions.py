@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.decide.break_even import same_load
+from paceline.decide.own_share import client_cautions
 from paceline.errors import printable
 from paceline.run import Evidence, Run
 from paceline.stats.paired import same_requests
@@ -31,6 +32,7 @@ def evidence_cautions(baseline: Run, speculative: Run, *, alpha: Estimate | None
         *_loads(baseline, speculative),
         *_requests(baseline, speculative),
         *_alphas(alpha, break_even),
+        *client_cautions((baseline, speculative)),
     )
     return tuple(dict.fromkeys(found))
 

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.errors import ServerFaultError, printable
 from paceline.files.benchfolder import BenchFolder
 from paceline.jobs.asking import ToAsk, shortened
-from paceline.jobs.bench_runs import Measured, Settings, came_of, part_of, sent_of, whole_run
+from paceline.jobs.bench_runs import Measured, Scrapes, Settings, came_of, part_of, sent_of, whole_run
 from paceline.live.http_client import Http
 from paceline.live.http_connection import Received, StreamEnd, Timeouts
 from paceline.live.openai import Ask, Server, authorization, body_of, headers_of, optional_fields
@@ -29,6 +30,8 @@ from paceline.stats.warm_up import rounds_needed
 from paceline.traffic.schedule import Block, blocks
 
 __all__ = ["Bench", "BenchLoad", "Watcher", "measure_servers"]
+
+FloatArray = npt.NDArray[np.float64]
 
 WARM_UP_REQUESTS = 8
 WARM_UP_TOKENS = 16
@@ -138,9 +141,7 @@ class _Sitting:
         part = self._part(load, block, sent, watched=told, scrapes=(before, after))
         self._folder.keep_run(load.name, block, whole_run((*self._folder.parts(load.name, block), part)))
 
-    def _part(
-        self, load: BenchLoad, block: Block, sent: Sequence[Sent], *, watched: Watched | None, scrapes: tuple[str | None, str | None]
-    ) -> Run:
+    def _part(self, load: BenchLoad, block: Block, sent: Sequence[Sent], *, watched: Watched | None, scrapes: Scrapes) -> Run:
         """The run of these answers; their texts are kept."""
         made = self._measured(block, sent)
         answers = made.answers(self._bench.settings.count_tokens)
@@ -208,7 +209,8 @@ class _Sitting:
         self._watcher.step(f"warming up the {arm.value} server")
         without = await self._accepted_fields(arm)
         self._warm[arm] = Warmed(without=without, rounds=None)
-        post, rounds = self._poster(arm), []
+        post = self._poster(arm)
+        rounds: list[FloatArray] = []
         asks = self._warm_up_asks()
         while len(rounds) < MOST_WARM_UP_ROUNDS:
             done: list[Sent] = []
@@ -286,4 +288,5 @@ def _need_answers(done: Sequence[Sent], arm: Arm) -> None:
             continue
         what = f"HTTP {got.status}" if got.status is not None else got.error or got.ended.value
         excerpt = got.body[:EXCERPT].decode("utf-8", "replace")
-        raise ServerFaultError(f"the {arm.value} server did not answer a warm-up request: {what} {printable(excerpt) if excerpt else ''}".rstrip())
+        said = f", {printable(excerpt)}" if excerpt else ""
+        raise ServerFaultError(f"the {arm.value} server did not answer a warm-up request: {what}{said}")

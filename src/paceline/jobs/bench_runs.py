@@ -3,7 +3,8 @@
 Rules.
 1. Edge requests are in no figure. In a closed loop the window is Σ E2E / concurrency (Little's law), in an open one first due to last end.
 2. Acceptance is each request's own where the server tells it, else the difference of its counters over the block, edges included (said).
-3. The client's lateness is three summaries: `client_lag_s` (how late it read), `client_late_s` (how late it sent), `client_cpu_share`.
+3. The client's own error is in summaries: `client_lag_s` and `client_lag_mean_s` (how late it read), `client_late_s` (how late it sent),
+   `client_cpu_share`.
    Of several blocks the worst counts.
 """
 
@@ -32,8 +33,10 @@ from paceline.verdict import Caution
 
 __all__ = ["CLIENT_FIGURES", "Measured", "Settings", "came_of", "part_of", "sent_of", "whole_run"]
 
+Scrapes = tuple[str | None, str | None]  # what /metrics said before and after
+
 NS = 1e-9
-CLIENT_FIGURES = ("client_lag_s", "client_late_s", "client_cpu_share")
+CLIENT_FIGURES = ("client_lag_s", "client_lag_mean_s", "client_late_s", "client_cpu_share")
 COUNTERS_DIFFER = 0.02
 
 
@@ -128,7 +131,13 @@ def sent_of(came: Came, known: Mapping[str, Ask]) -> Sent:
 
 
 def part_of(
-    made: Measured, answers: Sequence[Answer], load: Load, settings: Settings, *, watched: Watched | None, scrapes: tuple[str | None, str | None]
+    made: Measured,
+    answers: Sequence[Answer],
+    load: Load,
+    settings: Settings,
+    *,
+    watched: Watched | None,
+    scrapes: Scrapes,
 ) -> Run:
     """The run of the counted answers. `watched` None: the client was stopped before it could say how late it was."""
     records = tuple(each.record for each in answers)
@@ -199,15 +208,17 @@ def _client(made: Measured, watched: Watched | None) -> dict[str, Summary]:
     found = {"client_late_s": Summary(value=float(np.quantile(late_s, 0.99)), statistic="p99", n=late_s.size, low=None, high=None)}
     if watched is None:
         return found
-    if watched.lag_p99_s is not None:
-        found["client_lag_s"] = Summary(value=watched.lag_p99_s, statistic="p99", n=len(watched.lags_s), low=None, high=None)
+    n = len(watched.lags_s)
+    for name, statistic, value in (("client_lag_s", "p99", watched.lag_p99_s), ("client_lag_mean_s", "mean", watched.lag_mean_s)):
+        if value is not None:
+            found[name] = Summary(value=value, statistic=statistic, n=n, low=None, high=None)
     if watched.cpu_share is not None:
         found["client_cpu_share"] = Summary(value=watched.cpu_share, statistic="mean", n=None, low=None, high=None)
     return found
 
 
 def _acceptance(
-    made: Measured, answers: Sequence[Answer], scrapes: tuple[str | None, str | None]
+    made: Measured, answers: Sequence[Answer], scrapes: Scrapes
 ) -> tuple[dict[str, AcceptanceCounts] | None, str, list[Caution]]:
     """Counts by segment, where they come from, and what is doubtful about them."""
     finished = [each.record for each in answers if each.record.outcome is Outcome.FINISHED]
@@ -240,12 +251,13 @@ def _acceptance(
     return None, "none", doubts
 
 
-def _counters(scrapes: tuple[str | None, str | None]) -> tuple[AcceptanceCounts | None, list[Caution]]:
+def _counters(scrapes: Scrapes) -> tuple[AcceptanceCounts | None, list[Caution]]:
     """The difference of a server's counters, None where it has none that we read."""
-    if scrapes[0] is None or scrapes[1] is None:
+    first, second = scrapes
+    if first is None or second is None:
         return None, []
     try:
-        before, after = (parse_exposition(each).samples for each in scrapes)
+        before, after = (parse_exposition(each).samples for each in (first, second))
         if not (is_vllm(before) and is_vllm(after)):
             return None, []
         window = difference(read_counters(before, model=None), read_counters(after, model=None))
@@ -271,5 +283,6 @@ def _answer_cautions(answers: Sequence[Answer]) -> Iterable[Caution]:
 def _warm_up(made: Measured) -> Iterable[Caution]:
     if made.warm_up_rounds is None:
         yield Caution(
-            "not_warm", "the server still got faster after its warm-up, so the first blocks may hold its compiler; measure again once it is warm"
+            "not_warm",
+            "the server still got faster after its warm-up, so the first block may hold its compiler; measure again",
         )

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from paceline.live.http_client import Received
+from paceline.live.http_connection import Received
 from paceline.live.openai import Ask
 
 __all__ = ["Post", "Sent", "Watched", "send_closed", "send_open", "watched"]
@@ -55,6 +55,11 @@ class Watched:
     def lag_p99_s(self) -> float | None:
         """The 99th percentile of the probes' lateness; None where none was read."""
         return float(np.quantile(np.array(self.lags_s), 0.99)) if self.lags_s else None
+
+    @property
+    def lag_mean_s(self) -> float | None:
+        """Their mean; None where none was read."""
+        return float(np.mean(self.lags_s)) if self.lags_s else None
 
     @property
     def cpu_share(self) -> float | None:
@@ -115,7 +120,7 @@ class _probing:  # noqa: N801 - a context manager, used as one
     def __init__(self, lags_s: list[float]) -> None:
         self._lags_s = lags_s
         self._ours, self._theirs = socket.socketpair()
-        self._ours.setblocking(False)
+        self._ours.setblocking(False)  # noqa: FBT003 - the library takes no name
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._loop = asyncio.get_running_loop()

@@ -8,21 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from paceline.decide.own_share import CLIENT_SATURATED, client_caution
+from paceline.decide.own_share import CLIENT_SATURATED, client_cautions
 from paceline.errors import NoEvidenceError, ascii_controls
-from paceline.latency import samples
 from paceline.report.figures import MISSING, milliseconds, percent, plain
+from paceline.report.json_view import acceptance_dict
 from paceline.report.latencies import NAMES
 from paceline.report.simulations import acceptance_of, arm_dict, arms_dict, arms_text, harmed_requests, paired_dict
-from paceline.report.json_view import acceptance_dict
 from paceline.report.text import columns
 from paceline.run import Run
-from paceline.verdict import Caution
+from paceline.speculation.counts import AcceptanceCounts
+from paceline.verdict import Estimate
 
-__all__ = ["bench_dict", "bench_text", "client_cautions", "saturated"]
+__all__ = ["bench_dict", "bench_text", "saturated"]
 
 SHOWN = ("p50", "p90", "p95", "p99", "mean")
-FELT_IN = ("ttft_s", "chunk_gap_s")
 
 
 def bench_dict(baseline: Run | None, speculative: Run | None, *, confidence: float, rng: np.random.Generator) -> dict[str, Any]:
@@ -37,7 +36,8 @@ def bench_dict(baseline: Run | None, speculative: Run | None, *, confidence: flo
         raise NoEvidenceError("neither arm was measured, so there is nothing to show")
     warnings = tuple(dict.fromkeys((*(caution for each in runs for caution in each.cautions), *client_cautions(runs))))
     body: dict[str, Any] = {"arms": {each.arm.value: arm_dict(each, confidence=confidence) for each in runs}}
-    body |= {"acceptance": None if speculative is None else _acceptance(speculative, confidence, rng), "speedup": None, "harmed_share": None}
+    accepted = None if speculative is None else _acceptance(speculative, confidence, rng)
+    body |= {"acceptance": accepted, "speedup": None, "harmed_share": None}
     if baseline is not None and speculative is not None and not any(each.code == CLIENT_SATURATED for each in warnings):
         body |= arms_dict(baseline, speculative, confidence=confidence, rng=rng) | {"acceptance": body["acceptance"]}
         body |= {
@@ -55,25 +55,10 @@ def _acceptance(run: Run, confidence: float, rng: np.random.Generator) -> dict[s
     found = acceptance_of(run, confidence=confidence, rng=rng) if any(each.acceptance for each in run.requests or ()) else None
     if found is not None or not run.acceptance_by_segment:
         return found
-    segments = {name: (counts, {}) for name, counts in run.acceptance_by_segment.items()}
+    segments: dict[str, tuple[AcceptanceCounts, dict[str, Estimate]]] = {
+        name: (counts, {}) for name, counts in run.acceptance_by_segment.items()
+    }
     return acceptance_dict(run.acceptance, {}, confidence=confidence, segments=segments)
-
-
-def client_cautions(runs: list[Run]) -> tuple[Caution, ...]:
-    """Where the client's own lateness or its processor is a visible share of what the runs are to show."""
-    found = []
-    for metric in FELT_IN:
-        tails = [float(np.quantile(values, 0.99)) for run in runs if (values := _samples(run, metric)).size]
-        lags = [run.summaries["client_lag_s"].value for run in runs if "client_lag_s" in run.summaries]
-        if not tails or not lags:
-            continue
-        busy = max((run.summaries["client_cpu_share"].value for run in runs if "client_cpu_share" in run.summaries), default=None)
-        found.append(client_caution(metric, max(lags), baseline_s=tails[0], speculative_s=tails[-1], cpu_share=busy))
-    return tuple(dict.fromkeys(each for each in found if each is not None))
-
-
-def _samples(run: Run, metric: str) -> Any:
-    return samples(metric, [each.timing for each in run.finished])
 
 
 def saturated(body: Mapping[str, Any]) -> bool:

@@ -13,7 +13,15 @@ from paceline.errors import BadInputError
 from paceline.traffic.exchange import Exchange, TokenStream
 from paceline.workload import Request, Workload
 
-__all__ = ["arrivals", "bursty_arrivals", "poisson_arrivals", "repeat_to", "rescaled_arrivals", "workload_from_prompts", "workload_from_streams"]
+__all__ = [
+    "arrivals",
+    "bursty_arrivals",
+    "poisson_arrivals",
+    "repeat_to",
+    "rescaled_arrivals",
+    "workload_from_prompts",
+    "workload_from_streams",
+]
 
 
 def workload_from_streams(streams: Iterable[TokenStream], *, source: str, arrived_at_s: Sequence[float] | None) -> Workload:
