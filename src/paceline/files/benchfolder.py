@@ -21,7 +21,6 @@ from paceline.errors import BadInputError, printable
 from paceline.files.runfile import read_run, write_run
 from paceline.files.whole import make_folder, write_text
 from paceline.run import Arm, Run
-from paceline.traffic.schedule import Block
 
 __all__ = ["BENCH_SCHEMA", "BenchFolder", "Came", "CameWriter"]
 
@@ -98,33 +97,33 @@ class BenchFolder:
                 "--out, or the same settings"
             )
 
-    def run_of(self, load: str, block: Block) -> Run | None:
+    def run_of(self, load: str, stem: str) -> Run | None:
         """The run of a finished block, None where it is not finished."""
-        file = self._block(load, block, "json")
+        file = self._block(load, stem, "json")
         return read_run(file) if file.is_file() else None
 
-    def keep_run(self, load: str, block: Block, run: Run) -> None:
+    def keep_run(self, load: str, stem: str, run: Run) -> None:
         """The block is finished: its run stands for its parts."""
-        file = self._block(load, block, "json")
+        file = self._block(load, stem, "json")
         make_folder(file.parent)
         write_run(run, file)
-        self.forget_came(load, block)
-        for each in self._parts(load, block):
+        self.forget_came(load, stem)
+        for each in self._parts(load, stem):
             each.unlink()
 
-    def parts(self, load: str, block: Block) -> tuple[Run, ...]:
+    def parts(self, load: str, stem: str) -> tuple[Run, ...]:
         """What earlier sittings finished of a block, in their order."""
-        return tuple(read_run(each) for each in self._parts(load, block))
+        return tuple(read_run(each) for each in self._parts(load, stem))
 
-    def keep_part(self, load: str, block: Block, run: Run) -> None:
+    def keep_part(self, load: str, stem: str, run: Run) -> None:
         """What a sitting that was stopped finished of the block; its answers are in there now."""
-        number = len(self._parts(load, block)) + 1
-        write_run(run, self._block(load, block, f"part{number:02d}.json"))
-        self.forget_came(load, block)
+        number = len(self._parts(load, stem)) + 1
+        write_run(run, self._block(load, stem, f"part{number:02d}.json"))
+        self.forget_came(load, stem)
 
-    def came(self, load: str, block: Block) -> Iterator[Came]:
+    def came(self, load: str, stem: str) -> Iterator[Came]:
         """The answers of a sitting that was stopped; the last one is left out where it was cut."""
-        file = self._block(load, block, "came")
+        file = self._block(load, stem, "came")
         if not file.is_file():
             return
         with file.open("rb") as lines:
@@ -137,22 +136,22 @@ class BenchFolder:
                     return
                 yield Came(told=told, body=body)
 
-    def writer(self, load: str, block: Block) -> "CameWriter":
+    def writer(self, load: str, stem: str) -> "CameWriter":
         """Where the block's answers go while it runs."""
-        file = self._block(load, block, "came")
+        file = self._block(load, stem, "came")
         make_folder(file.parent)
         return CameWriter(file)
 
-    def forget_came(self, load: str, block: Block) -> None:
+    def forget_came(self, load: str, stem: str) -> None:
         """The answers are in a run now."""
-        self._block(load, block, "came").unlink(missing_ok=True)
+        self._block(load, stem, "came").unlink(missing_ok=True)
 
-    def _parts(self, load: str, block: Block) -> list[Path]:
-        return sorted((self.path / "blocks" / load).glob(f"{block.name}.part*.json"))
+    def _parts(self, load: str, stem: str) -> list[Path]:
+        return sorted((self.path / "blocks" / load).glob(f"{stem}.part*.json"))
 
-    def keep_scrape(self, load: str, block: Block, when: str, text: str) -> None:
+    def keep_scrape(self, load: str, stem: str, when: str, text: str) -> None:
         """What /metrics said, `before` or `after` the block."""
-        file = self.path / "scrapes" / load / f"{block.name}-{when}.prom"
+        file = self.path / "scrapes" / load / f"{stem}-{when}.prom"
         make_folder(file.parent)
         write_text(file, text)
 
@@ -175,5 +174,5 @@ class BenchFolder:
         file = self.path / "runs" / f"{load}-{arm.value}.json"
         return read_run(file) if file.is_file() else None
 
-    def _block(self, load: str, block: Block, kind: str) -> Path:
-        return self.path / "blocks" / load / f"{block.name}.{kind}"
+    def _block(self, load: str, stem: str, kind: str) -> Path:
+        return self.path / "blocks" / load / f"{stem}.{kind}"

@@ -10,7 +10,7 @@ The schedule is in `traffic.schedule`, sending in `live.sending`, the folder in 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,14 +20,24 @@ import numpy.typing as npt
 from paceline.errors import ServerFaultError, printable
 from paceline.files.benchfolder import BenchFolder
 from paceline.jobs.asking import ToAsk, shortened
-from paceline.jobs.bench_runs import Measured, Scrapes, Settings, came_of, part_of, sent_of, whole_run
+from paceline.jobs.bench_runs import (
+    Measured,
+    Scrapes,
+    Settings,
+    came_of,
+    has_counters_only,
+    part_of,
+    sent_of,
+    whole_run,
+    with_segments,
+)
 from paceline.live.http_client import Http
 from paceline.live.http_connection import Received, StreamEnd, Timeouts
 from paceline.live.openai import Ask, Server, authorization, body_of, headers_of, optional_fields
 from paceline.live.sending import Post, Sent, Watched, send_closed, send_open, watched
 from paceline.run import Arm, Load, Outcome, Run
 from paceline.stats.warm_up import rounds_needed
-from paceline.traffic.schedule import Block, blocks
+from paceline.traffic.schedule import blocks
 
 __all__ = ["Bench", "BenchLoad", "Watcher", "measure_servers"]
 
@@ -38,6 +48,7 @@ WARM_UP_TOKENS = 16
 MOST_WARM_UP_ROUNDS = 8
 SCRAPE_TIMEOUT_S = 10.0
 EXCERPT = 200
+SEGMENT_CONCURRENCY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +107,8 @@ def measure_servers(bench: Bench, folder: BenchFolder, watcher: Watcher) -> bool
         return False
     finally:
         for load in bench.loads:
-            sitting.keep_stopped(load)
+            for stretch in sitting.stretches(load):
+                sitting.keep_stopped(stretch)
             for arm in bench.servers:
                 sitting.join(load, arm)
     return True
@@ -113,61 +125,77 @@ class _Sitting:
         self._warm: dict[Arm, Warmed] = {}
 
     async def measure(self) -> None:
-        """All blocks in the order of time."""
+        """All blocks in the order of time; then, where a server only has counters, each segment alone."""
         try:
             for load in self._bench.loads:
-                for block in self._blocks(load):
-                    if self._folder.run_of(load.name, block) is None:
-                        await self._block(load, block)
+                for each in self.stretches(load):
+                    if self._folder.run_of(load.name, each.stem) is None:
+                        await self._measure(each)
         finally:
             self._http.close()
 
-    def _blocks(self, load: BenchLoad) -> tuple[Block, ...]:
-        arms, requests = tuple(self._bench.servers), len(self._bench.to_ask.counted)
-        return blocks(requests, arms=arms, pairs=self._bench.pairs[load.name], edge=load.edge)
+    def stretches(self, load: BenchLoad) -> Iterator["Stretch"]:
+        """What is to be measured at one load; the segments follow from what the blocks could not tell."""
+        arms, counted = tuple(self._bench.servers), self._bench.to_ask.counted
+        for block in blocks(len(counted), arms=arms, pairs=self._bench.pairs[load.name], edge=load.edge):
+            asks = counted[block.first : block.first + block.count]
+            yield Stretch(load=load, stem=block.name, arm=block.arm, asks=asks, is_segment=False)
+        yield from self._segments(load)
 
-    async def _block(self, load: BenchLoad, block: Block) -> None:
-        await self._warm_up(block.arm)
-        self.keep_stopped_block(load, block)
-        answered = {each.id for part in self._folder.parts(load.name, block) for each in part.requests or ()}
-        counted = [each for each in self._bench.to_ask.counted[block.first : block.first + block.count] if each.id not in answered]
-        self._watcher.step(f"{block.arm.value}, block {block.number + 1}: {len(counted)} requests, {load.name}")
-        before = await self._scrape(block.arm)
-        sent, told = await self._send(load, block, counted)
-        after = await self._scrape(block.arm)
+    def _segments(self, load: BenchLoad) -> Iterator["Stretch"]:
+        """Each segment alone in a closed loop, so that the server's counters are the segment's."""
+        names = sorted({each.segment for each in self._bench.to_ask.counted})
+        blocks_done = self._runs(load, Arm.SPECULATIVE)
+        if len(names) < 2 or not any(has_counters_only(each) for each in blocks_done):
+            return
+        alone = BenchLoad(
+            name=load.name, load=Load(concurrency=load.load.concurrency or SEGMENT_CONCURRENCY, rate_per_s=None), due_s=None, edge=0
+        )
+        for number, name in enumerate(names):
+            asks = tuple(each for each in self._bench.to_ask.counted if each.segment == name)
+            yield Stretch(load=alone, stem=f"segment-{number:02d}", arm=Arm.SPECULATIVE, asks=asks, is_segment=True)
+
+    async def _measure(self, stretch: "Stretch") -> None:
+        load, stem = stretch.load, stretch.stem
+        await self._warm_up(stretch.arm)
+        self.keep_stopped(stretch)
+        answered = {each.id for part in self._folder.parts(load.name, stem) for each in part.requests or ()}
+        counted = [each for each in stretch.asks if each.id not in answered]
+        self._watcher.step(f"{load.name}, {stem}: {len(counted)} requests to the {stretch.arm.value} server")
+        before = await self._scrape(stretch.arm)
+        sent, told = await self._send(stretch, counted)
+        after = await self._scrape(stretch.arm)
         for when, text in (("before", before), ("after", after)):
             if text is not None:
-                self._folder.keep_scrape(load.name, block, when, text)
-        part = self._part(load, block, sent, watched=told, scrapes=(before, after))
-        self._folder.keep_run(load.name, block, whole_run((*self._folder.parts(load.name, block), part)))
+                self._folder.keep_scrape(load.name, stem, when, text)
+        part = self._part(stretch, sent, watched=told, scrapes=(before, after))
+        self._folder.keep_run(load.name, stem, whole_run((*self._folder.parts(load.name, stem), part)))
 
-    def _part(self, load: BenchLoad, block: Block, sent: Sequence[Sent], *, watched: Watched | None, scrapes: Scrapes) -> Run:
-        """The run of these answers; their texts are kept."""
-        made = self._measured(block, sent)
-        answers = made.answers(self._bench.settings.count_tokens)
-        texts = {each.record.id: each.text for each in answers if each.record.outcome is Outcome.FINISHED}
-        self._folder.keep_answers(load.name, block.arm, texts)
-        return part_of(made, answers, load.load, self._bench.settings, watched=watched, scrapes=scrapes)
-
-    def _measured(self, block: Block, sent: Sequence[Sent]) -> Measured:
-        return Measured(
-            arm=block.arm,
-            server=self._bench.servers[block.arm],
+    def _part(self, stretch: "Stretch", sent: Sequence[Sent], *, watched: Watched | None, scrapes: Scrapes) -> Run:
+        """The run of these answers; their texts are kept, once each."""
+        made = Measured(
+            arm=stretch.arm,
+            server=self._bench.servers[stretch.arm],
             sent=tuple(sent),
-            counted=frozenset(each.id for each in self._bench.to_ask.counted),
-            warm_up_rounds=self._warm[block.arm].rounds if block.arm in self._warm else None,
+            counted=frozenset(each.id for each in stretch.asks),
+            warm_up_rounds=self._warm[stretch.arm].rounds if stretch.arm in self._warm else None,
         )
+        answers = made.answers(self._bench.settings.count_tokens)
+        if not stretch.is_segment:
+            texts = {each.record.id: each.text for each in answers if each.record.outcome is Outcome.FINISHED}
+            self._folder.keep_answers(stretch.load.name, stretch.arm, texts)
+        return part_of(made, answers, stretch.load.load, self._bench.settings, watched=watched, scrapes=scrapes)
 
-    async def _send(self, load: BenchLoad, block: Block, counted: Sequence[Ask]) -> tuple[list[Sent], Watched]:
-        sent: list[Sent] = []
-        with self._folder.writer(load.name, block) as writer:
+    async def _send(self, stretch: "Stretch", counted: Sequence[Ask]) -> tuple[list[Sent], Watched]:
+        load, sent = stretch.load, list[Sent]()
+        with self._folder.writer(load.name, stretch.stem) as writer:
 
             def on_done(each: Sent) -> None:
                 sent.append(each)
                 writer.add(came_of(each))
                 self._watcher.answered()
 
-            post = self._poster(block.arm)
+            post = self._poster(stretch.arm)
             async with watched() as told:
                 if load.due_s is None:
                     before, after = self._edges(load.edge)
@@ -240,31 +268,53 @@ class _Sitting:
             without.append(name)
         return tuple(without)
 
-    def keep_stopped(self, load: BenchLoad) -> None:
-        """Turn what was answered of blocks that were stopped into parts of them."""
-        for block in self._blocks(load):
-            self.keep_stopped_block(load, block)
-
-    def keep_stopped_block(self, load: BenchLoad, block: Block) -> None:
-        """The same for one block."""
+    def keep_stopped(self, stretch: "Stretch") -> None:
+        """Turn what was answered of a stretch that was stopped into a part of it."""
+        name, stem = stretch.load.name, stretch.stem
         known = {each.id: each for each in (*self._bench.to_ask.counted, *self._bench.to_ask.spare)}
-        answered = {each.id for part in self._folder.parts(load.name, block) for each in part.requests or ()}
-        sent = [sent_of(each, known) for each in self._folder.came(load.name, block) if each.told["id"] in known]
+        answered = {each.id for part in self._folder.parts(name, stem) for each in part.requests or ()}
+        sent = [sent_of(each, known) for each in self._folder.came(name, stem) if each.told["id"] in known]
         kept = [each for each in sent if each.ask.id not in answered]
-        counted = {each.id for each in self._bench.to_ask.counted}
+        counted = {each.id for each in stretch.asks}
         if any(each.ask.id in counted for each in kept):
-            self._folder.keep_part(load.name, block, self._part(load, block, kept, watched=None, scrapes=(None, None)))
-        self._folder.forget_came(load.name, block)
+            self._folder.keep_part(name, stem, self._part(stretch, kept, watched=None, scrapes=(None, None)))
+        self._folder.forget_came(name, stem)
+
+    def _runs(self, load: BenchLoad, arm: Arm) -> list[Run]:
+        """The arm's finished blocks and parts at this load, without segments."""
+        found: list[Run] = []
+        for block in blocks(
+            len(self._bench.to_ask.counted), arms=tuple(self._bench.servers), pairs=self._bench.pairs[load.name], edge=load.edge
+        ):
+            if block.arm is arm:
+                run = self._folder.run_of(load.name, block.name)
+                found += [run] if run is not None else self._folder.parts(load.name, block.name)
+        return found
 
     def join(self, load: BenchLoad, arm: Arm) -> None:
-        """Write the arm's run at this load: all blocks and parts that are there."""
-        there: list[Run] = []
-        for block in self._blocks(load):
-            run = self._folder.run_of(load.name, block)
-            if block.arm is arm:
-                there += [run] if run is not None else self._folder.parts(load.name, block)
-        if there:
-            self._folder.keep_joined(load.name, whole_run(there))
+        """Write the arm's run at this load: all blocks and parts that are there, acceptance by segment where that was measured apart."""
+        there = self._runs(load, arm)
+        if not there:
+            return
+        whole = whole_run(there)
+        if arm is Arm.SPECULATIVE:
+            apart = {each: self._folder.run_of(load.name, each.stem) for each in self._segments(load)}
+            measured = {each.asks[0].segment: run for each, run in apart.items() if run is not None}
+            whole = with_segments(whole, measured) if apart and len(measured) == len(apart) else whole
+        self._folder.keep_joined(load.name, whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Requests that go to one server without a break: a block, or a segment alone."""
+
+    load: BenchLoad
+    stem: str
+    arm: Arm
+    asks: tuple[Ask, ...]
+    is_segment: bool
+
+    __hash__ = object.__hash__  # by identity: asks hold messages that do not hash
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,13 +31,25 @@ from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Speculation
 from paceline.verdict import Caution
 
-__all__ = ["CLIENT_FIGURES", "Measured", "Settings", "came_of", "part_of", "sent_of", "whole_run"]
+__all__ = [
+    "CLIENT_FIGURES",
+    "Measured",
+    "Scrapes",
+    "Settings",
+    "came_of",
+    "has_counters_only",
+    "part_of",
+    "sent_of",
+    "whole_run",
+    "with_segments",
+]
 
 Scrapes = tuple[str | None, str | None]  # what /metrics said before and after
 
 NS = 1e-9
 CLIENT_FIGURES = ("client_lag_s", "client_lag_mean_s", "client_late_s", "client_cpu_share")
-COUNTERS_DIFFER = 0.02
+COUNTERS = "the server's counters"
+OF_ALL_TRAFFIC = "acceptance_of_all_traffic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +197,21 @@ def whole_run(parts: Sequence[Run]) -> Run:
     return replace(whole, summaries=worst if pace is None else {**worst, "tokens_per_chunk": pace})
 
 
+def has_counters_only(run: Run) -> bool:
+    """Whether acceptance is known for all traffic together, from the server's counters."""
+    return run.provenance.arguments.get("acceptance_from") == COUNTERS
+
+
+def with_segments(run: Run, measured: Mapping[str, Run]) -> Run:
+    """The run with each segment's acceptance, measured with that segment alone on the server."""
+    by_segment = {name: AcceptanceCounts.pooled((each.acceptance_by_segment or {}).values()) for name, each in measured.items()}
+    apart = Caution(
+        "segments_measured_apart",
+        "acceptance by segment comes from the server's counters with one segment at a time, after the latencies were measured",
+    )
+    return replace(run, acceptance_by_segment=by_segment, cautions=(*(each for each in run.cautions if each.code != OF_ALL_TRAFFIC), apart))
+
+
 def _tokens_per_chunk(run: Run) -> Summary | None:
     """Mean tokens of the chunks after the first, where each chunk's tokens are known: tokens per step if every step makes one chunk."""
     told = run.provenance.arguments.get("tokens_from", "")
@@ -237,11 +264,11 @@ def _acceptance(
     if counters is not None:
         doubts.append(
             Caution(
-                "acceptance_of_all_traffic",
+                OF_ALL_TRAFFIC,
                 "acceptance is the server's counters over the block: uncounted edge requests and any other traffic are in it",
             )
         )
-        return {"all": counters}, "the server's counters", doubts
+        return {"all": counters}, COUNTERS, doubts
     doubts.append(
         Caution(
             "acceptance_not_measured",
