@@ -25,7 +25,7 @@ from tests.wire.fake_servers import ROOMY, drafting, plain, served, speculative,
 
 PLAIN_S, DRAFTED_S = 0.010, 0.012
 DRAFTS = drafting(chat=(0.8, 0.6, 0.45), code=(0.5, 0.2, 0.1))
-BENCH = ["bench", "--requests", "24", "--concurrency", "4", "--pairs", "2", "--max-tokens", "24", "--ignore-eos", "--seed", "1"]
+BENCH = ["bench", "--requests", "24", "--concurrency", "4", "--max-tokens", "24", "--ignore-eos", "--seed", "1"]
 
 
 def write_log(file: Path) -> Path:
@@ -185,9 +185,9 @@ def test_one_gpu_measures_its_arms_one_after_the_other(log: Path, tmp_path: Path
     """Most have no second machine."""
     out = tmp_path / "out"
     with served(plain(0.002)) as server:
-        assert paceline(command(log, out, "--pairs", "1", "--baseline", server.url)).code in (0, 4)
+        assert paceline(command(log, out, "--baseline", server.url)).code in (0, 4)
     with served(speculative(0.002, DRAFTS)) as server:
-        answer = paceline(command(log, out, "--pairs", "1", "--speculative", server.url, "--json"))
+        answer = paceline(command(log, out, "--speculative", server.url, "--json"))
     assert answer.code in (0, 4), answer.err
     assert set(json.loads(answer.out)["arms"]) == {"baseline", "speculative"}
 
