@@ -89,15 +89,16 @@ def _add_forecast(verbs: Verbs) -> None:
     shift.add_argument(
         "--draft-context", type=positive_int, default=None, metavar="N", help="longest context the draft knows; beyond it acceptance decays"
     )
-    engine = parser.add_argument_group("calibration (without either, packaged coefficients with a wide range)")
+    engine = parser.add_argument_group("calibration (without either, packaged coefficients with the error of published points)")
     engine.add_argument(
         "--calibrate",
         type=Path,
-        action="append",
+        action="extend",
+        nargs="+",
         default=[],
         metavar="FILE",
-        help="two or more points of your own server: CSV or JSON with concurrency, draft_tokens, context, plain_step_s, "
-        "speculative_step_s, step_time_ratio; or run files",
+        help="two or more points of your own server, in one or several files: CSV or JSON with concurrency, draft_tokens, context, "
+        "plain_step_s, speculative_step_s, step_time_ratio; or run files, or the folder that holds them",
     )
     engine.add_argument(
         "--engine", default=None, metavar="NAME", help="engine family fitted to published points: vllm, sglang, hf, llama.cpp"

@@ -19,7 +19,7 @@ from paceline.forecast.lesson import lesson
 from paceline.forecast.speedup import Lengths, forecast
 from paceline.forecast.when_not import Pairing, when_not
 from paceline.jobs.acceptance import choose
-from paceline.jobs.calibration import calibrated, family_calibration
+from paceline.jobs.calibration import calibrated, calibration_notes, family_calibration
 from paceline.jobs.labels import labelled
 from paceline.jobs.scenario import Scenario, scenario
 from paceline.jobs.simulation import SimulationPlan, simulated_arms
@@ -105,9 +105,9 @@ def run_forecast(options: argparse.Namespace) -> int:
         "tree": said_of_tree,
         "lesson": lesson_dict(said),
         "deviations": lesson_dict(said)["deviations"],
-        "calibration": None if calibration is None else asdict(calibration),
+        "calibration": None if calibration is None else asdict(calibration) | {"notes": calibration_notes(calibration)},
     }
-    fitted = () if calibration is None else (_calibration_line(calibration),)
+    fitted = () if calibration is None else (_calibration_line(calibration), *(f"! {each}" for each in calibration_notes(calibration)))
     told = [ascii_controls(f"{head}; acceptance {label}"), *ranged_lines(moved), *tree_lines(said_of_tree), *fitted]
     answer(options, body=body, text="\n".join(told) + f"\n\n{forecast_text(rows, conditions)}", inputs={})
     return 0

@@ -117,7 +117,7 @@ def ascii_controls_by_line(text: str) -> str:
 
 
 def _cells(size: int, lengths: Sequence[int], even: Mapping[tuple[int, int], float]) -> tuple[str, ...]:
-    return str(size), *(plain(even[size, K]) for K in lengths)
+    return str(size), *("never pays" if even[size, K] > 1 else plain(even[size, K]) for K in lengths)
 
 
 def _best(length: int, speedup: float | None) -> str:
