@@ -377,11 +377,3 @@ def test_a_calibration_run_of_another_target_is_refused(paceline: Paceline, tmp_
     answer = paceline(["forecast", *LLAMA, *files])
     assert answer.code == 2
     assert "Llama-3.1-8B" in answer.err
-
-
-@pytest.mark.parametrize(("option", "needed"), [(["--burstiness", ".2"], "--rate"), (["--time-scale", "2"], "--own-times")])
-def test_an_option_that_would_do_nothing_is_refused(option: list[str], needed: str, paceline: Paceline) -> None:
-    """Output that ignores what was asked is taken for the answer to it."""
-    answer = paceline(["simulate", *option])
-    assert answer.code == 2
-    assert needed in answer.err

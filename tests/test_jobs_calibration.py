@@ -66,14 +66,12 @@ def simulated(found: Scenario, concurrency: int, *, coverage: float = 1.0) -> tu
             max_requests=256,
             engine=TRUE,
         )
-        drafting = speculation and Drafting(
-            speculation=speculation, acceptance={"all": acceptance}, spread=0.3, rejection=Rejection.IN_PASS
-        )
+        drafting = Drafting(speculation=found.speculation, acceptance={"all": acceptance}, spread=0.3, rejection=Rejection.IN_PASS)
         made = simulate(
             Workload(requests=requests, source="made", seed=1),
             replica=Replica(kv_blocks=40_000, block_tokens=16, max_requests=256, token_budget=8192),
             step_cost=cost,
-            drafting=drafting,
+            drafting=drafting if speculation else None,
             load=Load(concurrency=concurrency, rate_per_s=None),
             seed=1,
         )

@@ -161,10 +161,6 @@ def run_simulate(options: argparse.Namespace) -> int:
     )
     if options.own_times and not traffic.has_arrivals:
         raise BadInputError(f"{traffic.workload.source} has no times of its own; give --concurrency or --rate")
-    if options.burstiness != 1 and options.rate is None:
-        raise BadInputError("--burstiness shapes arrivals at a rate; give --rate too")
-    if options.time_scale != 1 and not options.own_times:
-        raise BadInputError("--time-scale speeds a trace's own times up; give --own-times too")
     load = Load(concurrency=None if options.own_times or options.rate else options.concurrency, rate_per_s=options.rate)
     made = simulated_arms(asked, traffic.workload, known.by_segment, load, simulation_plan(options), own_arrivals=options.own_times)
     arms = labelled(made, asked, known, traffic, range_=None)
