@@ -198,7 +198,7 @@ def broken(tmp_path: Path) -> dict[str, list[str]]:
         ("acceptance length above K + 1", "K + 1 = 4"),
         ("draft vocabulary above the target's", "128256"),
         ("draft model unnamed", "--draft"),
-        ("model too large", "more GPUs"),
+        ("model too large", "leaves nothing for the KV cache; take --"),
         ("empty log", "empty"),
         ("binary log", "binary"),
         ("NaN in a log", "NaN"),
