@@ -100,3 +100,14 @@ def test_a_ladder_above_the_draft_length_says_what_to_raise(capsys: pytest.Captu
     """The acceptance that was stated does not reach that far."""
     assert main(["simulate", "--adaptive", *HERE]) == 2
     assert "climbs to 7 drafts, but the draft length is 3" in capsys.readouterr().err
+
+
+def test_a_server_that_cannot_keep_up_is_told_before_its_latencies(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its P99 says how long the trace was, and nobody would see."""
+    overrun = said(capsys, "--rate", "500", "--requests", "300", "--max-requests", "16")
+    assert isinstance(overrun["saturation"], dict)
+    assert 0 < overrun["saturation"]["prefill_share"] < 1
+    assert said(capsys, "--rate", "2", "--requests", "60")["saturation"] is None
+    arguments = ["simulate", "--rate", "500", "--requests", "300", "--max-requests", "16", *(each for each in HERE if each != "--json")]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.startswith("! the server cannot keep up with arrivals")

@@ -22,7 +22,7 @@ from paceline.jobs.acceptance import choose
 from paceline.jobs.calibration import calibrated, calibration_notes, family_calibration
 from paceline.jobs.labels import labelled
 from paceline.jobs.scenario import Scenario, scenario
-from paceline.jobs.simulation import SimulationPlan, simulated_arms
+from paceline.jobs.simulation import SimulationPlan, cost_of, simulated_arms
 from paceline.jobs.traffic import load_traffic
 from paceline.report.acceptances import ranged_dict, ranged_lines, tree_dict, tree_lines
 from paceline.report.predictions import (
@@ -35,8 +35,9 @@ from paceline.report.predictions import (
     memory_dict,
     memory_text,
 )
-from paceline.report.simulations import arms_dict, arms_text, goodput_dict, harmed_requests, paired_dict
+from paceline.report.simulations import arms_dict, arms_text, goodput_dict, harmed_requests, paired_dict, saturation_text
 from paceline.run import Evidence, Load
+from paceline.simulate.saturation import saturation
 from paceline.speculation.acceptance import Acceptance
 from paceline.speculation.blend import blend_by_generated_tokens
 
@@ -168,6 +169,8 @@ def run_simulate(options: argparse.Namespace) -> int:
         make_folder(options.out)
         for run in arms:
             write_run(run, options.out / f"{run.arm.value}.json")
+    overrun = saturation(arms[0], cost_of(asked, simulation_plan(options), draft_tokens=0))
+    told = () if overrun is None else (saturation_text(overrun),)
     rng = np.random.default_rng(options.seed)
     figures = arms_dict(*arms, confidence=CONFIDENCE, rng=rng)
     if options.slo is not None:
@@ -177,10 +180,11 @@ def run_simulate(options: argparse.Namespace) -> int:
         "paired_differences": paired_dict(*arms, confidence=CONFIDENCE),
         "harmed": harmed_requests(*arms, most=len(arms[0].requests or ())),
         "acceptance_label": known.label,
-        "notes": [*traffic.notes, *traffic.warnings],
+        "saturation": None if overrun is None else asdict(overrun),
+        "notes": [*told, *traffic.notes, *traffic.warnings],
     }
     notes = "\n".join(f"note: {ascii_controls(each)}" for each in (f"acceptance {known.label}", *traffic.notes, *traffic.warnings))
-    answer(options, body=body, text=f"{arms_text(*arms, body)}\n\n{notes}", inputs=traffic.inputs)
+    answer(options, body=body, text="\n\n".join([*(f"! {each}" for each in told), arms_text(*arms, body), notes]), inputs=traffic.inputs)
     return 0
 
 
