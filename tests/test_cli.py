@@ -377,3 +377,17 @@ def test_a_calibration_run_of_another_target_is_refused(paceline: Paceline, tmp_
     answer = paceline(["forecast", *LLAMA, *files])
     assert answer.code == 2
     assert "Llama-3.1-8B" in answer.err
+
+
+def test_a_claim_on_goodput_is_judged_on_runs_that_state_a_promise(paceline: Paceline, tmp_path: Path) -> None:
+    """Speed that users were not promised is no reason to ship, and a model asked of a run file picks nothing."""
+    log = str(chat_log(tmp_path / "log.jsonl", answers=20))
+    asked = ["simulate", "--traffic", log, *LLAMA, *SIMULATED, "--slo", "ttft=2s,tpot=50ms", "--out", str(tmp_path / "runs")]
+    assert paceline(asked).code == 0
+    arms = [str(tmp_path / "runs" / f"{arm}.json") for arm in ("baseline", "speculative")]
+    answer = paceline(["gate", *arms, "--claim", "goodput.ratio >= 0.5"])
+    assert answer.code == 0, answer.out
+    assert "goodput.ratio" in answer.out
+    said = paceline(["measure", arms[0], "--model", "x"])
+    assert said.code == 2
+    assert "leave it out" in said.err

@@ -61,6 +61,8 @@ def run_measure(options: argparse.Namespace) -> int:
 def _measured(before: Path | None, file: Path, model: str | None) -> tuple[Run, tuple[Caution, ...]]:
     """The run, and what the reading of a dump is cautious about; a run file keeps only the codes, in its provenance."""
     if before is None and read_head(file).lstrip().startswith("{"):
+        if model is not None:
+            raise BadInputError("--model picks one of the models in a /metrics dump, and a run file holds one run; leave it out")
         return read_evidence(file), ()
     run = read_evidence(file) if before is None and model is None else measure_dumps(before, file, model=model)
     return run, window_of_dumps(before, file, model=model).cautions

@@ -164,7 +164,7 @@ def run_simulate(options: argparse.Namespace) -> int:
         raise BadInputError(f"{traffic.workload.source} has no times of its own; give --concurrency or --rate")
     load = Load(concurrency=None if options.own_times or options.rate else options.concurrency, rate_per_s=options.rate)
     made = simulated_arms(asked, traffic.workload, known.by_segment, load, simulation_plan(options), own_arrivals=options.own_times)
-    arms = labelled(made, asked, known, traffic, range_=None)
+    arms = labelled(made, asked, known, traffic, range_=None, slo=options.slo)
     if options.out is not None:
         make_folder(options.out)
         for run in arms:
