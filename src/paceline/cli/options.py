@@ -209,8 +209,8 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_method(parser: argparse.ArgumentParser) -> None:
-    """How tokens are drafted."""
+def add_method(parser: argparse.ArgumentParser, *, matches: bool) -> None:
+    """How tokens are drafted; with `matches` also what prompt lookup matches, where logs are replayed or a server is started."""
     group = parser.add_argument_group("speculation")
     group.add_argument("--method", type=Method, choices=list(Method), default=Method.EAGLE3, help="what drafts (default eagle3)")
     group.add_argument("--draft", default=None, metavar="NAME|DIR", help="the draft model: a well-known name, a config.json or its folder")
@@ -219,7 +219,8 @@ def add_method(parser: argparse.ArgumentParser) -> None:
         "--draft-vocab", type=positive_int, default=None, metavar="N", help="draft vocabulary of an EAGLE-3 head (default 32000)"
     )
     group.add_argument("--tree", type=tree, default=None, metavar="D,T,N", help="a draft tree: depth, children per node, nodes verified")
-    add_ngram(group)
+    if matches:
+        add_ngram(group)
 
 
 def add_ngram(group: Any) -> None:

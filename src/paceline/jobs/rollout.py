@@ -206,7 +206,7 @@ def _compare(
 ) -> Comparison:
     load = Load(concurrency=concurrency, rate_per_s=None)
     arms = simulated_arms(found, traffic.workload, known.by_segment, load, job.simulation, own_arrivals=False)
-    baseline, speculative = labelled(arms, found, known, traffic, range_=range_)
+    baseline, speculative = labelled(arms, found, known, traffic, range_=range_, slo=None)
     for run in (baseline, speculative):
         folder.write(f"runs/c{concurrency:04d}-{run.arm.value}.json", run_to_json(run))
     return compared(baseline, speculative, policy=job.policy, seed=job.simulation.seed)
