@@ -270,7 +270,7 @@ def _forecast(job: Job, found: Scenario, traffic: Traffic, known: KnownAcceptanc
 def _simulated(job: Job, found: Scenario, traffic: Traffic, known: KnownAcceptance, concurrency: int, *, range_: str) -> tuple[Run, Run]:
     load = Load(concurrency=concurrency, rate_per_s=None)
     arms = simulated_arms(found, traffic.workload, known.by_segment, load, job.simulation, own_arrivals=False)
-    return labelled(arms, found, known, traffic, range_=range_)
+    return labelled(arms, found, known, traffic, range_=range_, slo=None)
 
 
 def _write_decision(job: Job, done: Rollout, folder: _Folder, rng: np.random.Generator) -> None:

@@ -91,7 +91,8 @@ def ratios_of_sums(
     """Each column's Σ numerator / Σ denominator, with bootstrap-t intervals from the same draws of requests.
 
     Numerators and denominators are from 0 on. `largest` is the most that the ratio can be, None where there is no limit; ends are cut to
-    [0, largest]. Fewer than 8 requests leave both ends None. Where all requests have the very same ratio the draws have no spread: a
+    [0, largest], and where the lower end of an unlimited ratio above 0 reaches 0 it is None, for it bounds nothing. Fewer than 8 requests
+    leave both ends None. Where all requests have the very same ratio the draws have no spread: a
     limited ratio then gets Wilson's interval with one trial per request (wide on purpose), an unlimited one the value itself.
 
     Raises:
@@ -141,7 +142,8 @@ def _bounded(value: float, *, width: float, ends: tuple[float, float], top: floa
         assert share.low is not None
         assert share.high is not None
         return Estimate(value=value, low=min(value, share.low * top), high=max(value, share.high * top), confidence=confidence, n=n)
-    low = min(value, max(0.0, value - ends[0] * width))
+    lowest = value - ends[0] * width
+    low = None if top is None and lowest <= 0 < value else min(value, max(0.0, lowest))
     high = max(value, value - ends[1] * width)
     if top is not None:
         high = max(value, min(high, top))
