@@ -150,6 +150,15 @@ def test_quantile_ends_are_the_binomials_order_statistics() -> None:
     assert (found.value, found.low, found.high) == (5.5, 2.0, 9.0)
 
 
+@given(n=st.integers(1, 5000), q=st.sampled_from([0.0, 0.001, 0.5, 0.9, 0.99, 1.0]), confidence=st.floats(0.5, 0.999))
+def test_quantile_ends_are_those_of_the_tabulated_binomial(n: int, q: float, confidence: float) -> None:
+    """One order statistic too few, and an interval that says 95 % holds less."""
+    found, tail = quantile_interval(np.arange(1.0, n + 1.0), q, confidence=confidence), (1 - confidence) / 2
+    lower, upper = distributions.binom.ppf(tail, n, q), distributions.binom.ppf(1 - tail, n, q) + 1
+    assert found.low == (min(found.value, lower) if lower >= 1 else None)
+    assert found.high == (max(found.value, upper) if upper <= n else None)
+
+
 def test_a_percentile_beyond_the_sample_has_an_unknown_end() -> None:
     """A P99 from 100 requests has no upper bound, and a number there would be made up."""
     hundred = quantile_interval(rng().exponential(size=100), 0.99, confidence=0.95)
