@@ -23,12 +23,13 @@ ORIGIN_NS = 1_000_000_000
 
 
 def received(*packets: bytes, **changes: object) -> Received:
-    """A reply whose packets came 10 ms apart, the first 10 ms after it was sent."""
+    """A reply whose body came in such packets, 10 ms apart, the first (with the header) 10 ms after it was sent."""
+    head = f"HTTP/1.1 {changes.get('status') or 200} X\r\n\r\n".encode()
     usual: dict[str, object] = {
         "sent_at_ns": 2_000_000_000,
         "status": 200,
         "headers": {"content-type": "text/event-stream; charset=utf-8"},
-        "packets": tuple((2_000_000_000 + 10_000_000 * place, each) for place, each in enumerate(packets, 1)),
+        "packets": tuple((2_000_000_000 + 10_000_000 * place, head * (place == 1) + each) for place, each in enumerate(packets, 1)),
         "ended": StreamEnd.COMPLETE,
         "ended_at_ns": 9_000_000_000,
         "error": None,

@@ -32,7 +32,7 @@ EVENTS = event_stream('{"a": "één"}', '{"b": 2}', "[DONE]")
 
 def data_of(received: Received) -> list[bytes]:
     """The events' data."""
-    return [each.data for each in read_events(received.packets, ended=True).events]
+    return [each.data for each in read_events(received.body_pieces(), ended=True).events]
 
 
 EXPECTED = ['{"a": "één"}'.encode(), b'{"b": 2}', b"[DONE]"]
@@ -183,7 +183,7 @@ def test_each_packet_s_stamp_lies_between_its_sending_and_its_use() -> None:
         await forever()
 
     received = received_from(answer)
-    events = read_events(received.packets, ended=True).events
+    events = read_events(received.body_pieces(), ended=True).events
     assert len(events) == 3
     assert all(low < event.at_ns < high for low, event, high in zip(before[:3], events, after[:3], strict=True))
     assert received.sent_at_ns < before[0]

@@ -80,7 +80,7 @@ def read_answer(
     `arrived_at_s` is when the request should have left, in seconds after `clock_origin_ns` (perf_counter_ns); None: when it was sent.
     `count_tokens` is the model's tokenizer, used where the server does not count.
     """
-    events = read_events(received.packets, ended=received.ended is StreamEnd.COMPLETE).events if _is_stream(received) else ()
+    events = read_events(received.body_pieces(), ended=received.ended is StreamEnd.COMPLETE).events if _is_stream(received) else ()
     reading = read_messages(events)
     counted = chunk_tokens(reading, max_tokens=ask.max_tokens, count_tokens=count_tokens)
     own = own_drafts(reading.said, output_tokens=counted.output_tokens, messages=reading.messages)

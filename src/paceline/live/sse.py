@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 __all__ = ["Event", "EventStream", "read_events"]
 
@@ -20,8 +21,7 @@ BLANK_LINE = re.compile(LINE_END + rb"(?=" + LINE_END + rb")")
 LINE_ENDS = re.compile(LINE_END)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):  # made a million times in a run; a frozen dataclass takes five times as long to make
     """One event: when its last byte came (perf_counter_ns), its data, and its `event` field ("" where it has none)."""
 
     at_ns: int
@@ -51,9 +51,11 @@ def read_events(packets: Sequence[tuple[int, bytes]], *, ended: bool) -> EventSt
         if end < start:
             continue
         if ends[packet] <= end:
-            packet = bisect_right(ends, end, lo=packet)
-        event = _event(packets[packet][0], whole[start:end])
-        if event is not None:
+            packet = bisect_right(ends, end, packet)
+        block = whole[start:end].strip(b"\r\n")
+        if block.startswith(b"data: ") and b"\n" not in block and b"\r" not in block:  # nearly always
+            events.append(Event(packets[packet][0], block[6:], ""))
+        elif event := _event(packets[packet][0], block):
             events.append(event)
         start = end
     rest = whole[start:].lstrip(b"\r\n")
@@ -74,9 +76,6 @@ def _blank_lines(whole: bytes) -> Iterator[int]:
 
 def _event(at_ns: int, block: bytes) -> Event | None:
     """The event of one block of lines, None where it has no data."""
-    block = block.strip(b"\r\n")
-    if block.startswith(b"data: ") and b"\n" not in block and b"\r" not in block:
-        return Event(at_ns, block[6:], "")
     kind, data = "", None
     for line in LINE_ENDS.split(block):
         name, _, value = line.partition(b":")

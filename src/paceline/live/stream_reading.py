@@ -7,6 +7,7 @@ report are not lost: they count for the next chunk. Reasoning and tool calls are
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from paceline.live.sse import Event
 
@@ -23,8 +24,7 @@ def _refuse_constant(name: str) -> float:
 DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):  # as many as events, so no frozen dataclass
     """One message with text.
 
     Attributes:
