@@ -5,7 +5,8 @@
 The server (`paced_server.py`) sends 50 messages per second on each stream, each stream on its own phase. A client's cost per event is the
 slope between a short and a long run, in CPU seconds of its process from the first request to the last figure, so that imports and starts
 are left out; for ours, receiving and reading (parsing) are also told apart. The clients take turns, but a busy machine makes caches cold
-and every figure larger: compare the ratios. `--vllm-python` is the interpreter that scripts/install_vllm prints; `--tokenizer` any local tokenizer.
+and every figure larger: compare the ratios. `--vllm-python` is the interpreter that scripts/install_vllm prints; `--tokenizer` any local
+tokenizer.
 """
 
 import argparse

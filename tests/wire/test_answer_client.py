@@ -1,6 +1,7 @@
 """`live/answer`: streams of four dialects, whole and broken, read into records."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from paceline.run import Outcome
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.traffic.exchange import Message
 
-REAL = (Path(__file__).parent.parent / "data" / "streams" / "vllm_0.32.0_chat_ngram_k4.sse").read_bytes()
+ROOT = Path(__file__).parent.parent.parent
+REAL = (ROOT / "tests" / "data" / "streams" / "vllm_0.32.0_chat_ngram_k4.sse").read_bytes()
 ASK = Ask(id="7", segment="code", messages=None, prompt="a b c", max_tokens=64, temperature=0.0, seed=3, extra={})
 ORIGIN_NS = 1_000_000_000
 
@@ -243,8 +245,19 @@ def test_what_is_doubtful_about_a_stream_is_said() -> None:
     odd = answer(chat("a", so_far=1), "{", "[1]", {"choices": [{"index": 1, "delta": {"content": "z"}}]}, "[DONE]", sent_twice=True)
     assert codes(odd) == ["unreadable_messages", "several_answers", "sent_twice", "no_finish_reason"]
     assert odd.record.outcome is Outcome.FINISHED
-    late = answer(chat("a", so_far=1, finish="stop"), ended=StreamEnd.CUT, error="closed")
-    assert (codes(late), late.record.outcome) == (["cut_after_the_answer"], Outcome.FINISHED)
+    for ended in (StreamEnd.CUT, StreamEnd.TIMEOUT, StreamEnd.CANCELLED):
+        late = answer(chat("a", so_far=1, finish="stop"), ended=ended, error="closed")
+        assert (codes(late), late.record.outcome) == (["cut_after_the_answer"], Outcome.FINISHED)
+
+
+def test_every_caution_is_in_the_reference() -> None:
+    """Whoever meets a code finds no word on it."""
+    package, reference = ROOT / "src" / "paceline", (ROOT / "docs" / "reference" / "answers.md").read_text(encoding="utf-8")
+    modules = [package / "live" / "answer.py", package / "live" / "chunk_tokens.py", package / "servers" / "per_request.py"]
+    found = {code for path in modules for code in re.findall(r'Caution\(\s*"(\w+)"', path.read_text(encoding="utf-8"))}
+    assert len(found) > 10
+    assert sorted(code for code in found if f"`{code}`" not in reference) == []
+    assert sorted(each for each in TokensFrom if f"`{each.value}`" not in reference) == []
 
 
 def test_nothing_after_the_end_mark_counts() -> None:

@@ -8,6 +8,7 @@ from time import perf_counter_ns
 import pytest
 
 from paceline.errors import BadInputError, ServerFaultError
+from paceline.live.event_loop import run_in_loop
 from paceline.live.http_client import Http
 from paceline.live.http_connection import Connection, Received, StreamEnd, Timeouts
 from paceline.live.http_message import address_of
@@ -75,6 +76,22 @@ def test_a_body_that_ends_with_its_connection_is_complete() -> None:
     received = received_from(answer)
     assert received.ended is StreamEnd.COMPLETE
     assert data_of(received) == EXPECTED
+
+
+def test_the_measuring_loop_gives_the_same_events() -> None:
+    """What the tests try is not what measures."""
+
+    async def main() -> Received:
+        async def answer(exchange: Exchange) -> None:
+            await exchange.send(CHUNKED, *chunked(*EVENTS))
+
+        async with scripted(answer) as server:
+            http = Http()
+            received = await post(http, server)
+            http.close()
+            return received
+
+    assert data_of(run_in_loop(main())) == EXPECTED
 
 
 @pytest.mark.parametrize(
