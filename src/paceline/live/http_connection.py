@@ -100,6 +100,7 @@ class Connection(asyncio.Protocol):
         "_packets",
         "_received_bytes",
         "_reply",
+        "_stamp",
         "_timeouts",
         "_timer",
         "_transport",
@@ -114,6 +115,7 @@ class Connection(asyncio.Protocol):
         self._done: asyncio.Future[Received] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._packets: list[Packet] = []
+        self._stamp = self._packets.append
         self._fed = 0
         self._received_bytes = 0
         self._due_bytes: float = 0
@@ -136,7 +138,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop: stamp first, think later."""
-        self._packets.append((perf_counter_ns(), data))
+        self._stamp((perf_counter_ns(), data))
         self._received_bytes += len(data)
         if self._received_bytes >= self._due_bytes or EMPTY_LINE in data or len(data) < 4:
             self._look()
@@ -159,6 +161,7 @@ class Connection(asyncio.Protocol):
         assert self._done is None
         loop = asyncio.get_running_loop()
         self._packets, self._fed, self._received_bytes, self._reply = [], 0, 0, Reply()
+        self._stamp = self._packets.append
         self._timeouts, self._done = timeouts, loop.create_future()
         done = self._done
         self.sent_at_ns = perf_counter_ns()
@@ -270,5 +273,6 @@ class Connection(asyncio.Protocol):
             sent_twice=False,
         )
         self._packets = []
+        self._stamp = self._packets.append
         if done is not None and not done.done():
             done.set_result(received)

@@ -47,12 +47,9 @@ def read_events(packets: Sequence[tuple[int, bytes]], *, ended: bool) -> EventSt
     start = len(BYTE_ORDER_MARK) if whole.startswith(BYTE_ORDER_MARK) else 0
     events: list[Event] = []
     packet = 0
-    for end in _blank_lines(whole):
-        if end < start:
-            continue
+    for end, block in _blocks(whole, start):
         if ends[packet] <= end:
             packet = bisect_right(ends, end, packet)
-        block = whole[start:end].strip(b"\r\n")
         if block.startswith(b"data: ") and b"\n" not in block and b"\r" not in block:  # nearly always
             events.append(Event(packets[packet][0], block[6:], ""))
         elif event := _event(packets[packet][0], block):
@@ -63,15 +60,18 @@ def read_events(packets: Sequence[tuple[int, bytes]], *, ended: bool) -> EventSt
     return EventStream((*events, last), b"") if last is not None else EventStream(tuple(events), rest)
 
 
-def _blank_lines(whole: bytes) -> Iterator[int]:
-    """The place of each byte that ends a blank line, in order."""
+def _blocks(whole: bytes, start: int) -> Iterator[tuple[int, bytes]]:
+    """The blocks of lines from `start` on, in order, each with the place of the byte that completed it; some are blank."""
     if b"\r" in whole:
-        yield from (found.end() for found in BLANK_LINE.finditer(whole))
+        for found in BLANK_LINE.finditer(whole, start):
+            yield found.end(), whole[start : found.end()].strip(b"\r\n")
+            start = found.end()
         return
-    at = whole.find(b"\n\n")
+    at = whole.find(b"\n\n", start)
     while at >= 0:
-        yield at + 1
-        at = whole.find(b"\n\n", at + 1)
+        yield at + 1, whole[start:at]
+        start = at + 2
+        at = whole.find(b"\n\n", start)
 
 
 def _event(at_ns: int, block: bytes) -> Event | None:
