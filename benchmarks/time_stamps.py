@@ -1,6 +1,6 @@
 """How late our stamps are: client stamp − the server's send stamp, at many streams, in lock-step and staggered.
 
-    python benchmarks/time_stamps.py [--streams 256] [--steps 500] [--step-s 0.02] [--json]
+    python benchmarks/time_stamps.py [--streams 256] [--steps 250] [--step-s 0.04] [--json]
 
 The server is a process of its own and stamps each message just before it writes it, so the error holds the write, the way through the
 kernel, and the wait until our client gets to the packet. In lock-step all streams emit on the same tick and queue behind one another. The
@@ -34,8 +34,8 @@ def measured(given: argparse.Namespace, *, lock_step: bool) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--step-s", type=float, default=0.02)
+    parser.add_argument("--steps", type=int, default=250)
+    parser.add_argument("--step-s", type=float, default=0.04)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     figures: dict[str, Any] = {"load_average": os.getloadavg()[0], "cores": os.cpu_count()}
