@@ -244,6 +244,42 @@ def test_the_same_workload_is_accepted_as_the_simulator_says_whatever_the_timing
         assert line["tokens"] == request.timing.chunk_tokens.tolist()
 
 
+def test_the_simulator_given_the_recorded_arrivals_says_when_every_chunk_was_due(tmp_path: Path) -> None:
+    """Queueing over real sockets would follow other rules than the forecast it is compared with."""
+    file = tmp_path / "sent.jsonl"
+    crowded = replace(SETTINGS, replica=replace(SETTINGS.replica, kv_blocks=20, max_requests=4), record=file)
+
+    async def test(server: Running) -> None:
+        async def one_after_the_other(lane: int) -> None:
+            for turn in range(3):
+                prompt = {"prompt_tokens": 10 + 7 * lane}
+                await ask(server, CHAT, chat(None, 10 + 5 * turn + lane, metadata=prompt))
+
+        await asyncio.gather(*map(one_after_the_other, range(8)))
+
+    run(test, crowded)
+    lines = sorted(recorded(file), key=lambda line: line["index"])
+    first_ns = lines[0]["arrived_ns"]
+    requests = tuple(
+        Request(
+            id=line["id"],
+            arrived_at_s=(line["arrived_ns"] - first_ns) / 1e9,
+            prompt_tokens=line["prompt_tokens"],
+            output_tokens=line["asked_output_tokens"],
+            segment=line["segment"],
+        )
+        for line in lines
+    )
+    asked = Workload(requests=requests, source="record", seed=None)
+    load = Load(concurrency=None, rate_per_s=None)
+    simulated = simulate(asked, replica=crowded.replica, step_cost=COST, drafting=DRAFTS, load=load, seed=7)
+    assert simulated.requests is not None
+    for line, request in zip(lines, simulated.requests, strict=True):
+        due_s = (np.array(line["due_ns"]) - first_ns) / 1e9
+        assert line["tokens"] == request.timing.chunk_tokens.tolist()
+        assert due_s == pytest.approx(request.timing.chunk_at_s, abs=1e-6)
+
+
 @pytest.mark.parametrize("api", ["chat", "completions"])
 def test_whole_answers_and_streams_hold_the_same_text_with_and_without_drafts(api: str) -> None:
     """A rollout's check that speculation is lossless would fail on a server that is."""
