@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.conftest import Answer as CommandAnswer
 
 from paceline.errors import BadInputError
 from paceline.forecast.step_cost import StepCost
@@ -30,6 +29,7 @@ from paceline.speculation.acceptance import Acceptance
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Method, Speculation
 from paceline.workload import Request, Workload
+from tests.conftest import Answer as CommandAnswer
 
 STEP_S = 0.002
 COST = StepCost(token_s=np.minimum(np.arange(2049.0), 1.0) * STEP_S, kv_token_s=0.0, prefill_attention_s=0.0, draft_s=np.zeros(65))

@@ -121,7 +121,7 @@ def came_of(sent: Sent) -> Came:
         "at_ns": [at_ns for at_ns, _ in got.packets],
         "sizes": [len(data) for _, data in got.packets],
     }
-    return Came(told=told, body=got.body)
+    return Came(told=told, body=b"".join(data for _, data in got.packets))
 
 
 def sent_of(came: Came, known: Mapping[str, Ask]) -> Sent:
