@@ -5,6 +5,7 @@ A file may hold several runs. `FILE#LABEL` asks for one of them, by the label th
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from paceline.errors import BadInputError, NoEvidenceError, UnknownNameError, ascii_controls, printable
@@ -78,7 +79,7 @@ def read_all(path: Path, arm: Arm | None = None) -> tuple[Found, ...]:
     stated = {each.run.arm for each in found if each.arm_stated}
     if arm is not None and len(stated) > 1:
         found = [each for each in found if not each.arm_stated or each.run.arm is arm]
-    return tuple(Found(label=each.label, run=as_arm(each, arm), arm_stated=True) for each in found)
+    return tuple(replace(each, run=as_arm(each, arm)) for each in found)
 
 
 def _split(path: Path) -> tuple[Path, str | None]:

@@ -8,7 +8,7 @@ where the server sends one per step. A count of drafts that steps cannot hold sa
 from collections.abc import Mapping, Sequence
 
 from paceline.errors import BadInputError
-from paceline.files.benchfile.fields import Fields, finite
+from paceline.files.benchfile.fields import Fields, as_object
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.verdict import Caution
 
@@ -103,6 +103,10 @@ def request_counts(told: Fields, *, output_tokens: int | None, chunks: int | Non
     """One request's counts as vLLM (`metrics.speculative_decoding`) states them; None where it states none or they contradict each other.
 
     `output_tokens` and `chunks` (messages with tokens) give the steps, where known.
+
+    Raises:
+        BadInputError: a count that is none.
+
     """
     drafts, accepted, drafted = (told.count(key) for key in ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens"))
     if drafts is None or accepted is None or drafted is None:
@@ -112,8 +116,8 @@ def request_counts(told: Fields, *, output_tokens: int | None, chunks: int | Non
         least = max(output_tokens - 1 - accepted, drafts)
         seen = (chunks or 1) - 1
         steps = seen if least <= seen <= output_tokens - 1 else least
+    histogram = _histogram(told)
     try:
-        histogram = _histogram(told)
         if histogram is None:
             return AcceptanceCounts(
                 steps=steps, drafts=drafts, drafted_tokens=drafted, accepted_tokens=accepted, accepted_per_position=None
@@ -130,11 +134,12 @@ def _histogram(told: Fields) -> dict[int, int] | None:
     value = told.values.get("acceptance_histogram")
     if value is None:
         return None
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else [("?", value)]
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    entries = Fields(
+        {str(j): number for j, number in as_object(value, f"{told.where}acceptance_histogram").items()}, "acceptance_histogram."
+    )
     try:
-        found = {int(j): finite(number, "acceptance_histogram") for j, number in pairs}
+        return {int(j): entries.count(j) or 0 for j in entries.values}
     except ValueError:
-        raise BadInputError("acceptance_histogram has a key that is no number of tokens") from None
-    if not all(each.is_integer() for each in found.values()):
-        raise BadInputError("acceptance_histogram has a value that is no number of steps")
-    return {j: int(number) for j, number in found.items()}
+        raise BadInputError(f"{told.where}acceptance_histogram has a key that is no number of tokens") from None

@@ -283,6 +283,7 @@ def _take(record: Fields, lines: _Lines, *, open_loop: bool) -> None:
             arrived_at_s=min(issued_ns or sent_ns, sent_ns),
             sent_at_s=sent_ns,
             chunk_at_s=instants,
+            chunk_tokens=None,
             sees_all_chunks=sees_all or (output or 0) < 2,
             acceptance=acceptance,
             outcome=Outcome.FINISHED if finished else Outcome.FAILED,

@@ -14,8 +14,9 @@ from paceline.files.benchfile.documents import keys_of, whole_document
 from paceline.files.benchfile.requests import latency_summaries
 from paceline.files.benchfile.vllm_json import is_vllm_json, read_vllm_json
 from paceline.files.dump import read_head
-from paceline.files.found import Found
+from paceline.files.found import Found, sha256_of
 from paceline.files.runfile import read_run
+from paceline.latency import RequestTiming
 from paceline.run import RequestRecord, Run
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.verdict import Caution
@@ -81,8 +82,14 @@ def _is_bench(path: Path, head: str) -> bool:
 
 def _points(folder: Path, paths: Sequence[Path]) -> tuple[Found, ...]:
     groups: dict[str, list[Found]] = {}
-    empty = 0
+    known: set[str] = set()
+    empty = repeated = 0
     for path in paths:
+        sha = sha256_of(path)
+        repeated += sha in known
+        if sha in known:
+            continue
+        known.add(sha)
         try:
             (only,) = read_vllm_json(path)
         except NoEvidenceError:
@@ -96,10 +103,12 @@ def _points(folder: Path, paths: Sequence[Path]) -> tuple[Found, ...]:
     if not groups:
         raise NoEvidenceError(f"{printable(str(folder))}: no run of this sweep finished a request")
     found = [each for name, repeats in groups.items() for each in _together(name, repeats)]
+    noted = []
     if empty:
-        noted = Caution("empty_runs", f"{empty} of {len(paths)} runs in the folder finished nothing and were left out")
-        found = [replace(each, run=replace(each.run, cautions=(*each.run.cautions, noted))) for each in found]
-    return tuple(found)
+        noted.append(Caution("empty_runs", f"{empty} of {len(paths)} runs in the folder finished nothing and were left out"))
+    if repeated:
+        noted.append(Caution("duplicate_runs", f"{repeated} of {len(paths)} files in the folder are copies of another and were left out"))
+    return tuple(replace(each, run=replace(each.run, cautions=(*each.run.cautions, *noted))) for each in found)
 
 
 def _together(name: str, repeats: Sequence[Found]) -> list[Found]:
@@ -116,8 +125,11 @@ def _pooled(repeats: Sequence[Found]) -> Run:
     """Repeats of one point as one run; each request's id says which repeat it is of."""
     runs = [each.run for each in repeats]
     requests: list[RequestRecord] = []
+    start_s = 0.0
     for each in repeats:
-        requests += [replace(record, id=f"{each.label}/{record.id}") for record in each.run.requests or ()]
+        own = [replace(record, id=f"{each.label}/{record.id}", timing=_later(record.timing, start_s)) for record in each.run.requests or ()]
+        requests += own
+        start_s = max([start_s, *(float(record.timing.chunk_at_s[-1]) for record in own if record.timing.chunk_at_s.size)])
     windows = [each.window_s for each in runs]
     window_s = None if any(each is None for each in windows) else sum(each or 0.0 for each in windows)
     counted = [each.acceptance_by_segment for each in runs]
@@ -136,3 +148,7 @@ def _pooled(repeats: Sequence[Found]) -> Run:
         provenance=replace(runs[0].provenance, inputs=inputs),
         cautions=(*dict.fromkeys(caution for each in runs for caution in each.cautions), together),
     )
+
+
+def _later(timing: RequestTiming, by_s: float) -> RequestTiming:
+    return replace(timing, arrived_at_s=timing.arrived_at_s + by_s, sent_at_s=timing.sent_at_s + by_s, chunk_at_s=timing.chunk_at_s + by_s)

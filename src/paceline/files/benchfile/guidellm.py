@@ -108,7 +108,7 @@ def _summaries(metrics: Fields, told: Told, finished: int) -> None:
     pace = metrics.object("inter_token_latency_ms").object("successful")
     if pace.has("mean"):
         told.cautions.append(ITL_IS_REQUEST_MEAN)
-        same_lengths = metrics.object("output_token_count").object("successful").number("std_dev") == 0
+        same_lengths = metrics.object("output_token_count").object("successful").positive("std_dev") == 0
         name = "tpot_s" if same_lengths else "token_weighted_tpot_s"
         told.summaries |= tool_summaries(_statistics(pace), name, unit=MILLISECONDS, n=finished)
     tokens, window_s = metrics.object("output_token_count").object("successful").positive("total_sum"), told.window_s
@@ -193,6 +193,7 @@ def _seen(request: Fields, spec: Fields, name: str, outcome: Outcome, told: Told
         arrived_at_s=arrived_s,
         sent_at_s=sent_s,
         chunk_at_s=tuple(ends),
+        chunk_tokens=None,
         sees_all_chunks=(output or 0) < 2,
         acceptance=request_counts(spec, output_tokens=output, chunks=chunks) if done else None,
         outcome=outcome,

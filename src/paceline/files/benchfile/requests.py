@@ -6,7 +6,7 @@ holds for one request of a run is then said of all: a figure over the others alo
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +23,7 @@ STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A request as a file shows it: instants on one clock, tokens, what came of it; an unfinished one has no chunks."""
+    """A request as a file shows it: instants on one clock, tokens, what came of it; `chunk_tokens` where the file tells sizes."""
 
     id: str
     segment: str
@@ -32,6 +32,7 @@ class Seen:
     arrived_at_s: float
     sent_at_s: float
     chunk_at_s: tuple[float, ...]
+    chunk_tokens: tuple[int, ...] | None
     sees_all_chunks: bool
     acceptance: AcceptanceCounts | None
     outcome: Outcome
@@ -48,7 +49,7 @@ def detail_of(seen: Iterable[Seen]) -> Detail:
     shapes = [(len(each.chunk_at_s), each.output_tokens) for each in done]
     if not all(each.sees_all_chunks for each in done):
         return Detail.ENDS
-    if all(chunks == tokens for chunks, tokens in shapes):
+    if all(each.chunk_tokens is not None or len(each.chunk_at_s) == each.output_tokens for each in done):
         return Detail.CHUNKS
     return Detail.INSTANTS if all(chunks <= tokens for chunks, tokens in shapes) else Detail.ENDS
 
@@ -73,6 +74,8 @@ def record_of(seen: Seen, detail: Detail) -> RequestRecord:
             ended=Ended.STOP if seen.is_finished else Ended.ERROR,
             detail=detail,
         )
+        if detail is Detail.CHUNKS and seen.chunk_tokens is not None and at_s:
+            timing = replace(timing, chunk_tokens=np.array(seen.chunk_tokens, dtype=np.int64))
         return RequestRecord(
             id=seen.id,
             segment=seen.segment,

@@ -158,12 +158,19 @@ def _seen(fields: Fields, told: Told, *, is_native: bool) -> list[Seen]:
                 arrived_at_s=0.0,
                 sent_at_s=0.0,
                 chunk_at_s=_cumulated(ttft, steps),
+                chunk_tokens=_sizes(own, output) if is_native else None,
                 sees_all_chunks=True,
                 acceptance=None,
                 outcome=Outcome.FINISHED if done else Outcome.FAILED,
             )
         )
     return found
+
+
+def _sizes(gaps_s: list[float], output_tokens: int) -> tuple[int, ...] | None:
+    """Tokens of each message of the native backend: as many equal gaps in a row, and what is left for the first."""
+    first = output_tokens - len(gaps_s)
+    return (first, *(len(list(group)) for _, group in groupby(gaps_s))) if first > 0 else None
 
 
 def _cumulated(first_s: float, gaps_s: list[float]) -> tuple[float, ...]:

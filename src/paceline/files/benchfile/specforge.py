@@ -38,13 +38,13 @@ def read_specforge(path: Path) -> tuple[Found, ...]:
 
 
 def _rows(document: dict[str, object]) -> Iterator[Fields]:
-    for model, sets in document.items():
-        for name, told in as_object(sets, model).items():
-            for i, row in enumerate(as_list(as_object(told, name).get("results"), f"{name}.results")):
-                where = f"{model}.{name}.results[{i}]."
-                fields = as_object(row, where)
-                for metrics in as_list(fields.get("metrics"), f"{where}metrics"):
-                    yield Fields({**fields, **as_object(metrics, f"{where}metrics"), "model": model, "set": name}, where)
+    tables = [(model, name, told) for model, sets in document.items() for name, told in as_object(sets, model).items()]
+    for model, name, told in tables:
+        for i, row in enumerate(as_list(as_object(told, name).get("results"), f"{name}.results")):
+            where = f"{model}.{name}.results[{i}]."
+            fields = as_object(row, where)
+            for metrics in as_list(fields.get("metrics"), f"{where}metrics"):
+                yield Fields({**fields, **as_object(metrics, f"{where}metrics"), "model": model, "set": name}, where)
 
 
 def _run(fields: Fields) -> Told:

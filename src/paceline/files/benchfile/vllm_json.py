@@ -211,6 +211,7 @@ def _seen(fields: Fields, told: Told, *, closed: bool) -> list[Seen]:
                 arrived_at_s=arrived[i],
                 sent_at_s=sent[i],
                 chunk_at_s=tuple(instants),
+                chunk_tokens=None,
                 sees_all_chunks=True,
                 acceptance=None,
                 outcome=Outcome.FINISHED if done else Outcome.FAILED,
