@@ -116,13 +116,12 @@ def request_counts(told: Fields, *, output_tokens: int | None, chunks: int | Non
         least = max(output_tokens - 1 - accepted, drafts)
         seen = (chunks or 1) - 1
         steps = seen if least <= seen <= output_tokens - 1 else least
-    histogram = _histogram(told)
+    histogram, width = _histogram(told), told.count("num_spec_tokens") or 0
     try:
         if histogram is None:
             return AcceptanceCounts(
                 steps=steps, drafts=drafts, drafted_tokens=drafted, accepted_tokens=accepted, accepted_per_position=None
             )
-        width = told.count("num_spec_tokens") or 0
         counts = histogram_counts(histogram, drafted_tokens=drafted, width=min(width, MOST_DRAFT_TOKENS), steps=steps)
     except BadInputError:
         return None

@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from paceline.errors import BadInputError, NoEvidenceError, printable
 from paceline.files.benchfile.acceptance import FROM_MESSAGES, INCONSISTENT, counted, request_counts
 from paceline.files.benchfile.assemble import Told, found_of, requests_of, stated_load, summary, tool_summaries
 from paceline.files.benchfile.documents import json_lines, whole_document
 from paceline.files.benchfile.fields import Fields, as_object, numbers
-from paceline.files.benchfile.requests import Seen
+from paceline.files.benchfile.requests import FloatArray, Seen, instants_after
 from paceline.files.found import Found, sha256_of
 from paceline.run import Arm, Outcome
 from paceline.speculation.counts import AcceptanceCounts
@@ -269,9 +271,9 @@ def _take(record: Fields, lines: _Lines, *, open_loop: bool) -> None:
     if finished and (prompt is None or output is None or first_s is None):
         lines.without_length += 1
         return
-    instants = _instants(metrics, first_s) if finished and first_s is not None else ()
+    instants = _instants(metrics, first_s) if finished and first_s is not None else np.empty(0)
     last_s = _seconds(metrics.object("request_latency"), "value", default="ms")
-    lines.other_end += bool(instants and last_s is not None and abs(instants[-1] - last_s) > ENDS_DIFFER * max(last_s, instants[-1]))
+    lines.other_end += bool(instants.size and last_s is not None and abs(instants[-1] - last_s) > ENDS_DIFFER * max(last_s, instants[-1]))
     sees_all = isinstance(metrics.object("inter_chunk_latency").values.get("value"), list)
     acceptance = _spec(record, metrics, lines, output=output, chunks=len(instants) if sees_all else 0) if finished else None
     lines.seen.append(
@@ -295,18 +297,15 @@ def _tokens(metrics: Fields, key: str) -> int | None:
     return metrics.object(key).count("value")
 
 
-def _instants(metrics: Fields, first_s: float) -> tuple[float, ...]:
+def _instants(metrics: Fields, first_s: float) -> FloatArray:
     """Each message's instant, in seconds after sending; without gaps, the first and the last one."""
     gaps = metrics.object("inter_chunk_latency")
     value = gaps.values.get("value")
     if isinstance(value, list):
-        unit, at_s, found = _unit(gaps, "ms"), first_s, [first_s]
-        for each in numbers(value, f"{gaps.where}value"):
-            at_s += each * unit
-            found.append(at_s)
-        return tuple(found)
+        unit = _unit(gaps, "ms")
+        return instants_after(first_s, [each * unit for each in numbers(value, f"{gaps.where}value")])
     last_s = _seconds(metrics.object("request_latency"), "value", default="ms")
-    return (first_s,) if last_s is None or last_s <= first_s else (first_s, last_s)
+    return np.array([first_s] if last_s is None or last_s <= first_s else [first_s, last_s])
 
 
 def _spec(record: Fields, metrics: Fields, lines: _Lines, *, output: int | None, chunks: int) -> AcceptanceCounts | None:
@@ -339,7 +338,7 @@ def _on_one_clock(seen: list[Seen]) -> list[Seen]:
     found = []
     for each in seen:
         sent_s, arrived_s = ((int(at) - origin) * 1e-9 for at in (each.sent_at_s, each.arrived_at_s))
-        found.append(replace(each, sent_at_s=sent_s, arrived_at_s=arrived_s, chunk_at_s=tuple(sent_s + at for at in each.chunk_at_s)))
+        found.append(replace(each, sent_at_s=sent_s, arrived_at_s=arrived_s, chunk_at_s=sent_s + each.chunk_at_s))
     return found
 
 

@@ -4,8 +4,11 @@ A key that is missing, or null, was not measured: None. What is there must be wh
 """
 
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from paceline.errors import BadInputError, is_count, printable
 
@@ -116,4 +119,11 @@ def numbers(values: Any, where: str) -> list[float]:
         BadInputError: with the first that is none.
 
     """
-    return [finite(each, f"{where}[{i}]") for i, each in enumerate(as_list(values, where))]
+    items = as_list(values, where)
+    if set(map(type, items)) <= {int, float}:  # millions of gaps are checked at once
+        with suppress(OverflowError):
+            array = np.array(items, dtype=np.float64)
+            if np.isfinite(array).all():
+                found: list[float] = array.tolist()
+                return found
+    return [finite(each, f"{where}[{i}]") for i, each in enumerate(items)]

@@ -14,6 +14,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from paceline.errors import BadInputError, NoEvidenceError, printable
 from paceline.files.benchfile.acceptance import FROM_MESSAGES, INCONSISTENT, request_counts
 from paceline.files.benchfile.assemble import (
@@ -192,7 +194,7 @@ def _seen(request: Fields, spec: Fields, name: str, outcome: Outcome, told: Told
         output_tokens=output or 0,
         arrived_at_s=arrived_s,
         sent_at_s=sent_s,
-        chunk_at_s=tuple(ends),
+        chunk_at_s=np.array(ends, dtype=np.float64),
         chunk_tokens=None,
         sees_all_chunks=(output or 0) < 2,
         acceptance=request_counts(spec, output_tokens=output, chunks=chunks) if done else None,

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.errors import BadInputError, NoEvidenceError, printable
 from paceline.latency import METRICS, Detail, Ended, RequestTiming, distribution, samples
@@ -16,12 +17,14 @@ from paceline.run import Outcome, RequestRecord, Summary
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.verdict import Caution
 
-__all__ = ["Seen", "detail_cautions", "detail_of", "latency_summaries", "record_of", "summary_name"]
+__all__ = ["FloatArray", "Seen", "detail_cautions", "detail_of", "instants_after", "latency_summaries", "record_of", "summary_name"]
+
+FloatArray = npt.NDArray[np.float64]
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Seen:
     """A request as a file shows it: instants on one clock, tokens, what came of it; `chunk_tokens` where the file tells sizes."""
 
@@ -31,7 +34,7 @@ class Seen:
     output_tokens: int
     arrived_at_s: float
     sent_at_s: float
-    chunk_at_s: tuple[float, ...]
+    chunk_at_s: FloatArray  # [chunks]
     chunk_tokens: tuple[int, ...] | None
     sees_all_chunks: bool
     acceptance: AcceptanceCounts | None
@@ -54,6 +57,11 @@ def detail_of(seen: Iterable[Seen]) -> Detail:
     return Detail.INSTANTS if all(chunks <= tokens for chunks, tokens in shapes) else Detail.ENDS
 
 
+def instants_after(first_s: float, gaps_s: Sequence[float]) -> FloatArray:
+    """The instants of messages, the first and each after its gap, shape [1 + gaps]."""
+    return np.cumsum([first_s, *gaps_s])
+
+
 def record_of(seen: Seen, detail: Detail) -> RequestRecord:
     """The request as a record.
 
@@ -61,20 +69,20 @@ def record_of(seen: Seen, detail: Detail) -> RequestRecord:
         BadInputError: its instants or counts are unlawful, with its id.
 
     """
-    at_s = seen.chunk_at_s if seen.is_finished and seen.output_tokens else ()
-    if detail is Detail.ENDS and len(at_s) > 1:
-        at_s = (at_s[0], at_s[-1]) if seen.output_tokens > 1 else (at_s[0],)
+    at_s = seen.chunk_at_s if seen.is_finished and seen.output_tokens else np.empty(0)
+    if detail is Detail.ENDS and at_s.size > 1:
+        at_s = at_s[[0, -1]] if seen.output_tokens > 1 else at_s[:1]
     tokens = seen.output_tokens if seen.is_finished else 0
     try:
         timing = RequestTiming.of_total(
             arrived_at_s=seen.arrived_at_s,
             sent_at_s=seen.sent_at_s,
-            chunk_at_s=np.array(at_s, dtype=np.float64),
+            chunk_at_s=at_s,
             output_tokens=tokens,
             ended=Ended.STOP if seen.is_finished else Ended.ERROR,
             detail=detail,
         )
-        if detail is Detail.CHUNKS and seen.chunk_tokens is not None and at_s:
+        if detail is Detail.CHUNKS and seen.chunk_tokens is not None and at_s.size:
             timing = replace(timing, chunk_tokens=np.array(seen.chunk_tokens, dtype=np.int64))
         return RequestRecord(
             id=seen.id,

@@ -27,7 +27,7 @@ from paceline.files.benchfile.assemble import (
 )
 from paceline.files.benchfile.documents import documents
 from paceline.files.benchfile.fields import Fields, as_object, finite, numbers
-from paceline.files.benchfile.requests import Seen
+from paceline.files.benchfile.requests import Seen, instants_after
 from paceline.files.found import Found, sha256_of
 from paceline.run import Arm, Outcome
 
@@ -157,7 +157,7 @@ def _seen(fields: Fields, told: Told, *, is_native: bool) -> list[Seen]:
                 output_tokens=output,
                 arrived_at_s=0.0,
                 sent_at_s=0.0,
-                chunk_at_s=_cumulated(ttft, steps),
+                chunk_at_s=instants_after(ttft, steps),
                 chunk_tokens=_sizes(own, output) if is_native else None,
                 sees_all_chunks=True,
                 acceptance=None,
@@ -171,11 +171,3 @@ def _sizes(gaps_s: list[float], output_tokens: int) -> tuple[int, ...] | None:
     """Tokens of each message of the native backend: as many equal gaps in a row, and what is left for the first."""
     first = output_tokens - len(gaps_s)
     return (first, *(len(list(group)) for _, group in groupby(gaps_s))) if first > 0 else None
-
-
-def _cumulated(first_s: float, gaps_s: list[float]) -> tuple[float, ...]:
-    at_s, instants = first_s, [first_s]
-    for each in gaps_s:
-        at_s += each
-        instants.append(at_s)
-    return tuple(instants)

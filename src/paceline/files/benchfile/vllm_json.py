@@ -32,7 +32,7 @@ from paceline.files.benchfile.assemble import (
 )
 from paceline.files.benchfile.documents import documents
 from paceline.files.benchfile.fields import Fields, as_object, finite, numbers
-from paceline.files.benchfile.requests import Seen
+from paceline.files.benchfile.requests import Seen, instants_after
 from paceline.files.found import Found, sha256_of
 from paceline.run import Arm, Outcome
 from paceline.speculation.method import Speculation
@@ -197,10 +197,6 @@ def _seen(fields: Fields, told: Told, *, closed: bool) -> list[Seen]:
     _usage_in_latency(fields, ttfts, gaps, told)
     found = []
     for i, (ttft, tokens) in enumerate(zip(ttfts, outputs, strict=True)):
-        at_s, instants = sent[i] + ttft, []
-        for gap in [0.0, *gaps[i]]:
-            at_s += gap
-            instants.append(at_s)
         done = not errors[i] and tokens > 0
         found.append(
             Seen(
@@ -210,7 +206,7 @@ def _seen(fields: Fields, told: Told, *, closed: bool) -> list[Seen]:
                 output_tokens=tokens,
                 arrived_at_s=arrived[i],
                 sent_at_s=sent[i],
-                chunk_at_s=tuple(instants),
+                chunk_at_s=instants_after(sent[i] + ttft, gaps[i]),
                 chunk_tokens=None,
                 sees_all_chunks=True,
                 acceptance=None,
