@@ -43,6 +43,9 @@ def test_measure_takes_the_arm_where_the_file_does_not_say_it(paceline: Paceline
     assert (said["arm"], said["warnings"][0]["code"]) == ("baseline", "arm_assumed")
     said = json.loads(paceline(["measure", str(SUMMARY_ONLY), "--json", "--arm", "speculative"]).out)
     assert (said["arm"], said["warnings"]) == ("speculative", [])
+    answer = paceline(["measure", str(COMPLETIONS), "--arm", "baseline"])
+    assert answer.code == 2
+    assert "says that it is the speculative arm" in answer.err
 
 
 def test_measure_refuses_a_profile_of_nothing(paceline: Paceline, tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ def run_measure(options: argparse.Namespace) -> int:
     if pair == (options.file is not None) or (options.before is not None and options.after is None):
         raise BadInputError("give one FILE, or --after with --before for a window")
     run = _measured(options.before, options.after or options.file, options.model, None if options.arm is None else Arm(options.arm))
+    if options.arm is not None and run.arm.value != options.arm:
+        raise BadInputError(f"the source itself says that it is the {run.arm.value} arm; leave --arm {options.arm} out")
     if options.out is not None:
         write_run(run, options.out)
     if options.profile_out is not None:

@@ -130,11 +130,11 @@ def _aggregates(fields: Fields) -> Told:
     if rate is not None:
         told.summaries["output_tokens_per_s"] = summary(rate, "pooled", None)
     for theirs, ours in (("total_osl", "generation_tokens"), ("total_isl", "prompt_tokens")):
-        tokens = fields.object(theirs).number("avg")
+        tokens = fields.object(theirs).positive("avg")
         if tokens is not None:
             told.summaries[ours] = summary(tokens, "total", None)
     _config(fields, told)
-    failed = fields.object("error_request_count").number("avg")
+    failed = fields.object("error_request_count").positive("avg")
     if failed:
         told.note("requests_failed", f"{failed:g} requests failed; latencies are of the others")
     if fields.values.get("was_cancelled") is True:
