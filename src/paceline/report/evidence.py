@@ -1,5 +1,6 @@
 """What a replay or a server's counters say of acceptance, as a dictionary for `--json` and as text."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ SUMMARY_WORDS = {
     "ttft_s": "time to first token",
     "chunk_gap_s": "gap between chunks",
     "tpot_s": "time per output token",
+    "token_gap_s": "gap between tokens",
     "e2e_s": "end to end",
     "tokens_per_step_emitted": "tokens per step, emitted",
     "decode_tokens_per_s": "one request's tokens per second",
@@ -107,10 +109,16 @@ def measured_text(run: Run) -> str:
     acceptance = None if counts is None else _row("all", acceptance_dict(counts, {}, confidence=0.95, segments=None))
     table = columns(HEAD, [acceptance]) if acceptance else "acceptance was not counted by this source"
     rows = [("time per decode step", milliseconds(run.step_seconds))]
-    rows += [(f"{SUMMARY_WORDS.get(name, name)} ({each.statistic})", _figure(name, each)) for name, each in run.summaries.items()]
+    rows += [(f"{_words(name)} ({each.statistic})", _figure(name, each)) for name, each in run.summaries.items()]
     head = [run.provenance.made_by, f"{run.arm.value} arm", *_model(run)]
     warned = [ascii_controls(f"warning [{each.code}]: {each.message}") for each in run.cautions]
     return "\n\n".join([ascii_controls(", ".join(head)), table, columns(("", "value"), rows), *warned])
+
+
+def _words(name: str) -> str:
+    """What a summary is called; its statistic stands beside it, so `tpot_p99_s` is called as `tpot_s`."""
+    base = re.sub(r"_p\d+(?=_s$)", "", name)
+    return SUMMARY_WORDS.get(base, base)
 
 
 def _model(run: Run) -> list[str]:
