@@ -1,27 +1,26 @@
-"""What a vLLM server did in a window of time, and what may be concluded from it.
+"""What a server did in a window of time, and what may be concluded from it.
 
-    steps             inter-token latency is observed once per request and step, however many tokens the step gives: its count is the steps
-    step seconds      its sum / its count: seconds per step, never per token
+    steps             a request's decode steps, where the server observes one gap per request and step: their count
+    step seconds      the gaps' sum / their count: seconds per step, never per token
     tokens per step   counted: 1 + accepted / steps. Emitted: (generated − first tokens) / steps; a stop in mid-draft makes it smaller
-    TPOT              request_time_per_output_token_seconds, per finished request: the one to compare between arms
+    derived steps     where steps are not counted: generated − first tokens − accepted, because a step emits its accepted tokens and one
+    TPOT              per finished request: the one to compare between arms
 
-vLLM counts a draft only where a step had one, so its own "mean acceptance length" (1 + accepted / drafts) leaves the other steps out.
-Source: vLLM 0.32.0, v1/metrics/stats.py lines 552 and 601, v1/core/sched/scheduler.py lines 2111 to 2152.
+A draft is counted only where a step had one, so 1 + accepted / drafts leaves the other steps out. None means not measured.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from paceline import __version__
-from paceline.errors import NoEvidenceError
-from paceline.run import Arm, Evidence, Load, Provenance, Run, Summary
+from paceline.run import Summary
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.verdict import Caution
 
-__all__ = ["Observed", "V0Acceptance", "VllmWindow", "to_run"]
+__all__ = ["Observed", "Window", "observed", "whole"]
 
 TOKENS_PER_STEP_TOLERANCE = 0.05
+SHOWN_POSITIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,34 +36,26 @@ class Observed:
         return self.total / self.count if self.count else None
 
 
-@dataclass(frozen=True, slots=True)
-class V0Acceptance:
-    """What the V0 engine's counters allow to say: ratios only.
-
-    V0 calls a drafted token accepted when it matches, even after an earlier rejection (vllm issue 9565), and adds running totals up.
-
-    Attributes:
-        counted_alpha: accepted / drafted as V0 counts them: too high; None where nothing was drafted.
-        draft_tokens: K, solved from efficiency = emitted · K / (drafted · (K + 1)).
-        acceptance_length: emitted · K / drafted, the tokens per drafted step.
-        alpha: (acceptance length − 1) / K, the usable acceptance rate.
-
-    """
-
-    counted_alpha: float | None
-    draft_tokens: int | None
-    acceptance_length: float | None
-    alpha: float | None
+def whole(values: Mapping[str, float], name: str) -> int | None:
+    """A count, None where it is not exported."""
+    return int(values[name]) if name in values else None
 
 
-@dataclass(frozen=True, slots=True)
-class VllmWindow:
+def observed(values: Mapping[str, float], name: str) -> Observed | None:
+    """A histogram's sum and count, None where one of them is missing."""
+    count, total = whole(values, f"{name}_count"), values.get(f"{name}_sum")
+    return None if count is None or total is None else Observed(total=total, count=count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
     """What was counted between two scrapes, data-parallel engines summed; None where the server exports no such series.
 
     Attributes:
-        model: the served model's name.
+        source: what was read, such as "vllm /metrics".
+        model: the served model's name, empty where the server does not say.
         engines: the series' other labels, one entry per engine.
-        exports_speculation: whether the server has speculation's series at all.
+        speculates: whether the server is set up to draft.
         drafts: steps in which something was drafted.
         drafted_tokens: tokens drafted.
         accepted_tokens: drafted tokens accepted, a stop in mid-draft not subtracted.
@@ -72,21 +63,25 @@ class VllmWindow:
         generation_tokens: tokens generated, first tokens included.
         prompt_tokens: prompt tokens.
         preemptions: requests preempted.
-        requests_running: at the second scrape.
+        first_tokens: requests that got their first token.
         first_token: time to first token, seconds.
         step_gap: seconds between a request's steps.
         tpot: seconds per output token, per finished request.
         e2e: seconds from arrival to the last token, per finished request.
         decode: seconds from first to last token, per finished request.
         request_tokens: tokens generated, per finished request.
-        v0: the V0 engine's ratios, None for V1.
+        gauges: what the server said of itself at the scrapes, such as requests running, by summary name.
+        missing_remedy: what to do about counters that are missing.
+        ratios_only: the counts mean something else than ours (vLLM's V0 engine, SGLang's trees); only `stated` may be used.
+        stated: figures that the server's own series give, by summary name.
         noted: what happened while reading: a restart, an engine gone.
 
     """
 
+    source: str
     model: str
     engines: tuple[str, ...]
-    exports_speculation: bool
+    speculates: bool
     drafts: int | None
     drafted_tokens: int | None
     accepted_tokens: int | None
@@ -94,14 +89,17 @@ class VllmWindow:
     generation_tokens: int | None
     prompt_tokens: int | None
     preemptions: int | None
-    requests_running: int | None
+    first_tokens: int | None
     first_token: Observed | None
     step_gap: Observed | None
     tpot: Observed | None
     e2e: Observed | None
     decode: Observed | None
     request_tokens: Observed | None
-    v0: V0Acceptance | None
+    gauges: Mapping[str, Summary]
+    missing_remedy: str
+    ratios_only: bool
+    stated: Mapping[str, Summary]
     noted: tuple[Caution, ...]
 
     @property
@@ -124,10 +122,30 @@ class VllmWindow:
     @property
     def tokens_per_step_emitted(self) -> float | None:
         """Tokens generated after the first ones, per step: what users got."""
-        if self.generation_tokens is None or self.first_token is None or not self.steps:
+        if self.generation_tokens is None or self.first_tokens is None or not self.steps:
             return None
-        after_first = self.generation_tokens - self.first_token.count
+        after_first = self.generation_tokens - self.first_tokens
         return after_first / self.steps if after_first >= 0 else None
+
+    @property
+    def tokens_per_step_derived(self) -> Summary | None:
+        """Tokens per step where steps are not counted: x / (x − accepted), x the tokens generated after the first ones.
+
+        Where first tokens are not counted either, x includes them: at least the value, at most the acceptance length.
+        """
+        if self.step_gap is not None or self.ratios_only or None in (self.generation_tokens, self.accepted_tokens, self.drafts):
+            return None
+        assert self.generation_tokens is not None
+        assert self.accepted_tokens is not None
+        emitted = self.generation_tokens - (self.first_tokens or 0)
+        steps = emitted - self.accepted_tokens
+        if steps <= 0:
+            return None
+        value = emitted / steps
+        if self.first_tokens is not None:
+            return Summary(value=value, statistic="derived", n=steps, low=None, high=None)
+        most = 1 + self.accepted_tokens / self.drafts if self.drafts else None
+        return Summary(value=value, statistic="at least", n=None, low=value, high=None if most is None else max(most, value))
 
     @property
     def decode_tokens_per_s(self) -> float | None:
@@ -138,13 +156,13 @@ class VllmWindow:
 
     @property
     def acceptance(self) -> AcceptanceCounts | None:
-        """The counts; None where nothing was drafted, one of the three counters is missing or the counts are V0's.
+        """The counts; None where nothing was drafted, one of the three counters is missing or the counts are no counts of ours.
 
         Raises:
             BadInputError: the counters contradict each other.
 
         """
-        if not self.drafts or self.drafted_tokens is None or self.accepted_tokens is None or self.v0 is not None:
+        if not self.drafts or self.drafted_tokens is None or self.accepted_tokens is None or self.ratios_only:
             return None
         return AcceptanceCounts(
             steps=self.steps,
@@ -156,18 +174,18 @@ class VllmWindow:
 
     @property
     def alpha(self) -> float | None:
-        """Accepted / drafted tokens, pooled (V0's corrected for matches after a rejection); None where nothing was drafted."""
-        if self.v0 is not None:
-            return self.v0.alpha
+        """Accepted / drafted tokens, pooled, or what the server's series give instead; None where nothing was drafted."""
+        if self.ratios_only:
+            return self.stated["alpha"].value if "alpha" in self.stated else None
         return None if self.accepted_tokens is None or not self.drafted_tokens else self.accepted_tokens / self.drafted_tokens
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
         """What a reader must know before using these figures."""
-        derived = (_v0(self), _drafts(self), _steps(self), _positions(self), _tokens_per_step(self))
+        derived = (_drafts(self), _steps(self), _positions(self), _tokens_per_step(self))
         return (*self.noted, *(each for each in derived if each is not None))
 
-    def with_cautions(self, noted: tuple[Caution, ...]) -> "VllmWindow":
+    def with_cautions(self, noted: tuple[Caution, ...]) -> "Window":
         """The same window with more to be cautious about."""
         return replace(self, noted=(*self.noted, *noted))
 
@@ -185,31 +203,19 @@ class VllmWindow:
         return sum(positions) != self.accepted_tokens or any(after > before for before, after in pairwise((self.drafts or 0, *positions)))
 
 
-def _v0(window: VllmWindow) -> Caution | None:
-    if window.v0 is None:
-        return None
-    return Caution(
-        "v0_metrics",
-        "these are the V0 engine's counters (vLLM 0.9.2 and before): accepted tokens include matches after an earlier rejection, so their "
-        "ratio is too high and compares with no V1 figure, and running totals are added up; measure acceptance on the V1 engine",
-    )
-
-
-def _drafts(window: VllmWindow) -> Caution | None:
-    if window.v0 is not None or not window.exports_speculation:
+def _drafts(window: Window) -> Caution | None:
+    if window.ratios_only or not window.speculates:
         return None
     counters = {"drafts": window.drafts, "draft tokens": window.drafted_tokens, "accepted tokens": window.accepted_tokens}
     missing = [name for name, count in counters.items() if count is None]
     if missing:
-        return Caution(
-            "counters_missing", f"{' and '.join(missing)} not exported, so acceptance has no counts; vLLM counts all three from 0.8.5 on"
-        )
+        return Caution("counters_missing", f"{' and '.join(missing)} not exported, so acceptance has no counts; {window.missing_remedy}")
     if window.drafts == 0:
         return Caution("nothing_drafted", "speculation is configured and drafted nothing here: not active, which is not an acceptance of 0")
     return None
 
 
-def _steps(window: VllmWindow) -> Caution | None:
+def _steps(window: Window) -> Caution | None:
     if window.step_gap is None or not window.drafts_exceed_steps:
         return None
     return Caution(
@@ -218,17 +224,19 @@ def _steps(window: VllmWindow) -> Caution | None:
     )
 
 
-def _positions(window: VllmWindow) -> Caution | None:
+def _positions(window: Window) -> Caution | None:
     if window.accepted_per_position is None or not window.positions_contradict:
         return None
-    shown = ", ".join(map(str, window.accepted_per_position[:8]))
+    shown = ", ".join(map(str, window.accepted_per_position[:SHOWN_POSITIONS]))
+    per_draft = f" ({window.drafted_tokens / window.drafts:.3g} drafted per draft)" if window.drafts and window.drafted_tokens else ""
     return Caution(
         "positions_do_not_add_up",
-        f"accepted per position ({shown}) contradicts {window.accepted_tokens} accepted tokens in {window.drafts} drafts; it is left out",
+        f"accepted per position ({shown}; {len(window.accepted_per_position)} positions) contradicts {window.accepted_tokens} accepted tokens "
+        f"in {window.drafts} drafts{per_draft}; it is left out",
     )
 
 
-def _tokens_per_step(window: VllmWindow) -> Caution | None:
+def _tokens_per_step(window: Window) -> Caution | None:
     counted, emitted = window.tokens_per_step_counted, window.tokens_per_step_emitted
     if not window.drafts or counted is None or emitted is None or abs(counted - emitted) <= TOKENS_PER_STEP_TOLERANCE * counted:
         return None
@@ -237,52 +245,3 @@ def _tokens_per_step(window: VllmWindow) -> Caution | None:
         f"1 + accepted / steps = {counted:.3f}, but {emitted:.3f} tokens were emitted per step; short outputs, stops in mid-draft or "
         "requests cut by the window do this; trust the second",
     )
-
-
-def to_run(window: VllmWindow, *, arm: Arm | None, inputs: Mapping[str, str]) -> Run:
-    """The window as evidence: what these metrics measured, nothing else. `inputs`: SHA-256 by file name, for provenance.
-
-    `arm` None takes the speculative arm where the server exports speculation's series.
-
-    Raises:
-        NoEvidenceError: no token was generated and nothing drafted.
-        BadInputError: the counters contradict each other.
-
-    """
-    if not (window.generation_tokens or window.steps or window.drafts or window.drafted_tokens):
-        raise NoEvidenceError("the server generated no token in this window; scrape before and after some traffic")
-    counts = window.acceptance
-    speculative = Arm.SPECULATIVE if window.exports_speculation else Arm.BASELINE
-    arguments = {"model": window.model, "engines": str(len(window.engines))}
-    return Run(
-        arm=arm or speculative,
-        speculation=None,
-        load=Load(concurrency=None, rate_per_s=None),
-        requests=None,
-        acceptance_by_segment=None if counts is None else {"all": counts},
-        step_seconds=window.step_seconds,
-        summaries=_summaries(window),
-        window_s=None,
-        provenance=Provenance(
-            made_by="vllm /metrics", version=__version__, evidence=Evidence.MEASURED, arguments=arguments, inputs=inputs, seed=None
-        ),
-        cautions=window.cautions,
-    )
-
-
-def _summaries(window: VllmWindow) -> dict[str, Summary]:
-    means = {"ttft_s": window.first_token, "chunk_gap_s": window.step_gap, "tpot_s": window.tpot, "e2e_s": window.e2e}
-    named = {name: _summary(each.mean, "mean", each.count) for name, each in means.items() if each is not None}
-    named["tokens_per_step_emitted"] = _summary(window.tokens_per_step_emitted, "pooled", window.steps)
-    named["decode_tokens_per_s"] = _summary(window.decode_tokens_per_s, "pooled", window.decode.count if window.decode else None)
-    if window.acceptance is None:
-        named["alpha"] = _summary(window.alpha, "pooled", None if window.v0 else window.drafted_tokens)
-    named["acceptance_length"] = _summary(window.v0.acceptance_length if window.v0 else None, "pooled", None)
-    for name in ("generation_tokens", "prompt_tokens", "preemptions"):
-        named[name] = _summary(getattr(window, name), "total", None)
-    named["requests_running"] = _summary(window.requests_running, "last", None)
-    return {name: each for name, each in named.items() if each is not None}
-
-
-def _summary(value: float | None, statistic: str, n: int | None) -> Summary | None:
-    return None if value is None else Summary(value=float(value), statistic=statistic, n=n, low=None, high=None)
