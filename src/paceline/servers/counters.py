@@ -212,7 +212,7 @@ def _need_whole(engine: str, earlier: EngineCounters, later: EngineCounters, voc
     lost = sorted(name for name in earlier if name not in vocabulary.gauges and name not in later)
     if lost:
         raise BadInputError(
-            f"engine {printable(engine)} had {printable(lost[0])} in one scrape and not in the next, though it still counts: half a scrape; "
+            f"engine {printable(engine)} had {printable(lost[0])} in one scrape and not in the next, though it counts on: half a scrape; "
             "scrape again"
         )
 

@@ -25,7 +25,10 @@ def to_run(window: Window, *, arm: Arm | None, inputs: Mapping[str, str], window
     """
     unknown = window.generation_tokens is None and window.gauges
     if not (window.generation_tokens or window.steps or window.drafts or window.drafted_tokens or window.stated or unknown):
-        raise NoEvidenceError("the server generated no token in this window; scrape before and after some traffic")
+        found = "; ".join(each.message for each in window.noted)
+        raise NoEvidenceError(
+            f"the server generated no token in this window; scrape before and after some traffic{found and f' ({found})'}"
+        )
     counts = window.acceptance
     arguments = {"model": window.model} if window.model else {}
     return Run(
@@ -55,7 +58,7 @@ def _summaries(window: Window, window_s: float | None) -> dict[str, Summary]:
     named["tokens_per_step_emitted"] = _summary(window.tokens_per_step_emitted, "pooled", window.steps) or window.tokens_per_step_derived
     named["decode_tokens_per_s"] = _summary(window.decode_tokens_per_s, "pooled", window.decode.count if window.decode else None)
     if window_s and window.generation_tokens is not None:
-        named["generation_tokens_per_s"] = _summary(window.generation_tokens / window_s, "mean", None)
+        named["output_tokens_per_s"] = _summary(window.generation_tokens / window_s, "mean", None)
     if window.acceptance is None and not window.ratios_only:
         named["alpha"] = _summary(window.alpha, "pooled", window.drafted_tokens)
         named |= {name: _summary(getattr(window, name), "total", None) for name in ("drafts", "drafted_tokens", "accepted_tokens")}

@@ -27,7 +27,7 @@ from paceline.servers.tensorrt_llm.iterations import Iterations
 from paceline.servers.vllm import metrics as vllm
 from paceline.servers.window import Window
 
-__all__ = ["METRICS_WE_READ", "Dialect", "Scrape", "read_scrape", "window_of"]
+__all__ = ["Dialect", "METRICS_WE_READ", "Scrape", "read_scrape", "window_of"]
 
 METRICS_WE_READ = "vLLM, SGLang, llama.cpp, LMDeploy or TensorRT-LLM"
 
@@ -64,8 +64,8 @@ def read_scrape(text: str, *, model: str | None) -> Scrape:
     """What a /metrics answer says of one model; `model` None takes the only one there is.
 
     Raises:
-        BadInputError: nothing that we read, series of two servers, cut off, several models and none chosen, a series given twice, or a counter
-            that is no count.
+        BadInputError: nothing that we read, series of two servers, cut off, several models and none chosen, a series given twice, or a
+            counter that is no count.
         UnknownNameError: no such model.
 
     """

@@ -231,8 +231,8 @@ def _positions(window: Window) -> Caution | None:
     per_draft = f" ({window.drafted_tokens / window.drafts:.3g} drafted per draft)" if window.drafts and window.drafted_tokens else ""
     return Caution(
         "positions_do_not_add_up",
-        f"accepted per position ({shown}; {len(window.accepted_per_position)} positions) contradicts {window.accepted_tokens} accepted tokens "
-        f"in {window.drafts} drafts{per_draft}; it is left out",
+        f"accepted per position ({shown}; {len(window.accepted_per_position)} positions) contradicts {window.accepted_tokens} accepted "
+        f"tokens in {window.drafts} drafts{per_draft}; it is left out",
     )
 
 

@@ -1,7 +1,7 @@
 """llama-server's /metrics (`--metrics`): vLLM's four speculation counters, counted when a request finishes.
 
-1. The counters exist whether or not drafts are on, so drafts since the start tell the arm. `-md` without `--spec-type` drafts nothing and says
-   nothing (llama.cpp issue 25345): then all of them are 0.
+1. The counters exist whether or not drafts are on, so drafts since the start tell the arm. `-md` without `--spec-type` drafts nothing and
+   says nothing (llama.cpp issue 25345): then all of them are 0.
 2. Values are printed with six digits. From a million on they are rounded, and a difference of two carries both errors; the positions are
    printed whole, so their sum is the accepted tokens.
 3. Decode steps are not counted (`n_decode_total` counts batches). A step emits its accepted tokens and one, so tokens − accepted is the
@@ -116,7 +116,7 @@ def _rounding(scrapes: Sequence[Counters]) -> float:
     """How far the difference of two speculation counters can be off: half a step of the sixth digit at each end, engines added up."""
     ends = scrapes[:1] if len(scrapes) == 1 else (scrapes[0], scrapes[-1])
     largest = [max(each.get(name, 0.0) for name in (DRAFTS, DRAFTED, ACCEPTED)) for scrape in ends for each in scrape.engines.values()]
-    return sum(0.5 * 10 ** (floor(log10(value)) + 1 - DIGITS) for value in largest if value >= FIRST_ROUNDED)
+    return float(sum(0.5 * 10.0 ** (floor(log10(value)) + 1 - DIGITS) for value in largest if value >= FIRST_ROUNDED))
 
 
 def _noted(total: EngineCounters, *, error: float, speculates: bool) -> tuple[Caution, ...]:
@@ -132,7 +132,7 @@ def _noted(total: EngineCounters, *, error: float, speculates: bool) -> tuple[Ca
     if DRAFTS in total and not speculates:
         noted.append(
             Caution(
-                "speculation_off",
+                "speculation_not_active",
                 "no draft since the server's start: speculation is off, which is not an acceptance of 0 (a draft model without --spec-type "
                 "drafts nothing and says nothing); counters move when a request finishes",
             )

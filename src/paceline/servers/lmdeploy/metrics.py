@@ -1,8 +1,8 @@
 """LMDeploy's /metrics (`--enable-metrics`): vLLM's four speculation counters under another prefix, with gauges derived from them.
 
-The counters exist whether or not drafts are configured, so drafts since the start tell the arm. `iter_token_latency` is observed per request
-and step. `time_per_output_token_seconds` is per step too (gap / its tokens), no TPOT of a finished request, and is not read; nor are the
-gauges (`…_mean_accept_length` and the like), which are ratios of the same counters since the start.
+The counters exist whether or not drafts are configured, so drafts since the start tell the arm. `iter_token_latency` is observed per
+request and step. `time_per_output_token_seconds` is per step too (gap / its tokens), no TPOT of a finished request, and is not read; nor
+are the gauges (`…_mean_accept_length` and the like), which are ratios of the same counters since the start.
 Source: LMDeploy 0.18.0, lmdeploy/metrics/loggers.py; read, not run.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from paceline.servers.counters import Counters, Vocabulary, change, gauge_summary, positions, read_series
 from paceline.servers.prometheus_text import Sample
 from paceline.servers.window import Window, observed, whole
+from paceline.verdict import Caution
 
 __all__ = ["is_lmdeploy", "read_counters", "window"]
 
@@ -38,6 +39,10 @@ VOCABULARY = Vocabulary(
     by_position={PER_POSITION: "position"},
     splits=frozenset(),
     aliases={},
+)
+OFF = Caution(
+    "speculation_not_active",
+    "no draft since the server's start: speculation is off, which is not an acceptance of 0",
 )
 
 
@@ -67,11 +72,12 @@ def window(scrapes: Sequence[Counters]) -> Window:
     changed = change(scrapes, VOCABULARY)
     total = changed.total
     running = gauge_summary(scrapes, RUNNING)
+    speculates = any(each.get(DRAFTS) for each in scrapes[-1].engines.values())
     return Window(
         source="lmdeploy /metrics",
         model=scrapes[-1].model,
         engines=tuple(sorted(scrapes[-1].engines)),
-        speculates=any(each.get(DRAFTS) for each in scrapes[-1].engines.values()),
+        speculates=speculates,
         drafts=whole(total, DRAFTS),
         drafted_tokens=whole(total, DRAFTED),
         accepted_tokens=whole(total, ACCEPTED),
@@ -90,5 +96,5 @@ def window(scrapes: Sequence[Counters]) -> Window:
         missing_remedy="LMDeploy counts all of them from 0.18 on",
         ratios_only=False,
         stated={},
-        noted=changed.noted,
+        noted=(*changed.noted, *(() if speculates or DRAFTS not in total else (OFF,))),
     )

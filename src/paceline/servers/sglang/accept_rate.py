@@ -15,6 +15,7 @@ from dataclasses import dataclass
 __all__ = ["RateMeaning", "rate_meaning"]
 
 MOST_WIDTH = 512
+SLACK = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,29 +27,21 @@ class RateMeaning:
     rate_is_alpha: bool
 
 
-def rate_meaning(length: float, rate: float, *, length_error: float, rate_error: float) -> RateMeaning | None:
-    """What a rate printed beside acceptance length τ means; None where both meanings fit, or neither.
-
-    The errors are half of the last printed digit (0 for full floats).
-    """
+def rate_meaning(length: float, rate: float) -> RateMeaning | None:
+    """What a rate means that stands beside acceptance length τ; None where both meanings fit, or neither."""
     if not (length >= 1 and rate > 0):
         return None
-    with_bonus = _whole(length, rate, length_error, rate_error)
-    without = _whole(length - 1, rate, length_error, rate_error)
-    strict = None if without is None else without + 1
-    older = with_bonus if with_bonus is not None and with_bonus >= 2 and length <= with_bonus + length_error else None
-    newer = strict if strict is not None and length <= strict + length_error else None
-    if (older is None) == (newer is None):
+    older, drafted = _whole(length / rate), _whole((length - 1) / rate)
+    newer = None if drafted is None else drafted + 1
+    fitting = [
+        (width, is_alpha) for width, is_alpha in ((older, False), (newer, True)) if width is not None and width >= 2 and length <= width
+    ]
+    if len(fitting) != 1:
         return None
-    width = older if older is not None else newer
-    assert width is not None
-    return RateMeaning(width=width, alpha=(length - 1) / (width - 1), rate_is_alpha=older is None)
+    ((width, is_alpha),) = fitting
+    return RateMeaning(width=width, alpha=(length - 1) / (width - 1), rate_is_alpha=is_alpha)
 
 
-def _whole(top: float, rate: float, top_error: float, rate_error: float) -> int | None:
-    """The one whole number that top / rate can be within the errors, None where there is none or several."""
-    slack = 1e-6
-    low = (top - top_error) / (rate + rate_error) - slack
-    high = (top + top_error) / max(rate - rate_error, 1e-9) + slack
-    inside = [k for k in range(max(1, int(low)), min(MOST_WIDTH, int(high)) + 1) if low <= k <= high]
-    return inside[0] if len(inside) == 1 else None
+def _whole(value: float) -> int | None:
+    nearest = round(value) if value <= MOST_WIDTH else 0
+    return nearest if nearest >= 1 and abs(value - nearest) <= SLACK * nearest else None

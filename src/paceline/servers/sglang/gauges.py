@@ -81,7 +81,7 @@ def _set_in_window(scrapes: Sequence[Counters]) -> list[tuple[float, float | Non
 def _alphas(pairs: Sequence[tuple[float, float | None]]) -> tuple[list[float], int | None, tuple[Caution, ...]]:
     """The acceptance rates, the width where it is one, and a caution where the rates' meaning cannot be told or is an older one."""
     rated = [(length, rate) for length, rate in pairs if rate is not None]
-    known = [each for length, rate in rated if (each := rate_meaning(length, rate, length_error=0.0, rate_error=0.0)) is not None]
+    known = [each for length, rate in rated if (each := rate_meaning(length, rate)) is not None]
     widths = {(each.width, each.rate_is_alpha) for each in known}
     if not rated:
         return [], None, ()
@@ -98,17 +98,17 @@ def _middle(values: Sequence[float], statistic: str) -> Summary:
 
 def _off() -> Caution:
     return Caution(
-        "speculation_off",
-        "the acceptance length reads 0, below the least possible of 1: speculation is not active, or has not run 40 decode batches yet; this "
-        "is not an acceptance of 0",
+        "speculation_not_active",
+        "the acceptance length reads 0, below the least possible of 1: speculation is not active, or has not run 40 decode batches yet; "
+        "this is not an acceptance of 0",
     )
 
 
 def _held() -> Caution:
     return Caution(
         "gauges_held",
-        "SGLang's gauges did not change in the window: their values are from before it (they are set every 40 decode batches and stay when the "
-        "server is idle), so they are left out; measure under load, or longer",
+        "SGLang's gauges did not change in the window: their values are from before it (they are set every 40 decode batches and stay when "
+        "the server is idle), so they are left out; measure under load, or longer",
     )
 
 
@@ -118,7 +118,7 @@ def _unlawful(length: float) -> Caution:
 
 def _gauges_only() -> Caution:
     return Caution(
-        "gauges_only",
+        "gauge_of_last_batches",
         "these are gauges of the last 40 decode batches, which hold their value when the server is idle: moments, no totals of the window; "
         "SGLang counts verify calls from 0.5.13 on",
     )
@@ -127,14 +127,14 @@ def _gauges_only() -> Caution:
 def _unclear(pair: tuple[float, float]) -> Caution:
     return Caution(
         "rate_meaning_unknown",
-        f"an accept rate of {pair[1]:.4g} beside an acceptance length of {pair[0]:.4g} fits no one definition of SGLang's (it changed in 0.5.6 "
-        "and 0.5.11; a tree fits none): no acceptance rate is given",
+        f"an accept rate of {pair[1]:.4g} beside an acceptance length of {pair[0]:.4g} fits no one definition of SGLang's (it changed in "
+        "0.5.6 and 0.5.11; a tree fits none): no acceptance rate is given",
     )
 
 
 def _older(width: int) -> Caution:
     return Caution(
         "rate_was_length",
-        f"this version's accept rate is the acceptance length / {width} (SGLang before 0.5.11), never below 1 / {width}; the acceptance rate "
-        "given here is (length − 1) / (width − 1)",
+        f"this version's accept rate is the acceptance length / {width} (SGLang before 0.5.11), never below 1 / {width}; the acceptance "
+        "rate given here is (length − 1) / (width − 1)",
     )

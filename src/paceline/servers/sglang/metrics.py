@@ -4,8 +4,8 @@
    means, and never added up. A value that does not change in the window is from before it and is left out.
 2. With `spec_verify_calls_total` (0.5.13 on) the acceptance length of a window is (generated − requests) / verify calls, over requests that
    finished: each gives its first token from prefill, and every verify call emits what it accepts and one token.
-3. The drafted tokens are not counted. On a chain (`spec_num_draft_tokens` = `spec_num_steps` + 1, the root included) each verify call is taken
-   for a full draft of that width; a tree's rate compares with no chain's, so there is no α of it.
+3. The drafted tokens are not counted. On a chain (`spec_num_draft_tokens` = `spec_num_steps` + 1, the root included) each verify call is
+   taken for a full draft of that width; a tree's rate compares with no chain's, so there is no α of it.
 4. The rate's meaning changed between versions (`accept_rate`).
 5. Ranks repeat the same gauge: the leading one is taken. A draft or prefill engine's series are not the server's.
 6. `inter_token_latency_seconds` is the gap of a chunk spread over its tokens, so it is a gap per token; there is no time per step.
@@ -158,8 +158,8 @@ def _noted(*, counted: bool, fits: bool, width: int | None, chain: bool) -> tupl
         return (
             Caution(
                 "derived_acceptance",
-                "SGLang counts verify calls, requests and tokens: accepted tokens are tokens − requests − verify calls, a little low where a "
-                f"stop cuts a draft, and drafted tokens are the configured width, {(width or 1) - 1} per verify call, drafted or not",
+                "SGLang counts verify calls, requests and tokens: accepted tokens are tokens − requests − verify calls, a little low where "
+                f"a stop cuts a draft, and drafted tokens are the configured width, {(width or 1) - 1} per verify call, drafted or not",
             ),
         )
     if width is None:

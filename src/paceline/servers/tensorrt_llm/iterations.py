@@ -1,7 +1,7 @@
 """TensorRT-LLM's /metrics: a JSON list of iterations, each with what was drafted and accepted in it.
 
-1. The server hands each iteration out once: a reading holds those since the reading before, not since the start. A live window drops what the
-   first reading holds (it is from before) and adds up what the later ones do.
+1. The server hands each iteration out once: a reading holds those since the reading before, not since the start. A live window drops what
+   the first reading holds (it is from before) and adds up what the later ones do.
 2. An iteration is told by its number; one that is given twice counts once.
 3. Drafted steps are the sum of numRequestsWithDraftTokens, steps the sum of numGenRequests; a step takes its iteration's time.
    Acceptance length = (Σ accepted + Σ drafted steps) / Σ drafted steps, as TensorRT-LLM's own tests compute it.
@@ -181,7 +181,7 @@ def _listed(readings: Sequence[Iterations]) -> tuple[list[Iteration], tuple[Caut
             seen[key], last[each.rank] = each, each.number
             if inside:
                 listed.append(each)
-    noted = (None if restarted is None else _restarted(restarted), _lost(lost) if lost else None)
+    noted = (None if restarted is None else _restarted(restarted), _lost(lost) if lost else None, None if listed else _empty())
     return listed, tuple(each for each in noted if each is not None)
 
 
@@ -191,6 +191,14 @@ def _restarted(number: int) -> Caution:
 
 def _lost(count: int) -> Caution:
     return Caution("iterations_lost", f"{count} iterations are missing between those that were read; read more often")
+
+
+def _empty() -> Caution:
+    return Caution(
+        "no_iterations",
+        "the list of iterations is empty: the server was idle, somebody else read it, or enable_iter_perf_stats is off; "
+        "/prometheus/metrics of the same server counts without it",
+    )
 
 
 def _mean(values: Sequence[float]) -> Summary:

@@ -111,7 +111,7 @@ def _noted(total: EngineCounters, *, per_request: bool) -> tuple[Caution, ...]:
     return (
         Caution(
             "counted_live",
-            "drafted and accepted tokens count iterations, generated tokens and latencies finished requests: over a short window the two are "
-            "not of the same requests",
+            "drafted and accepted tokens count iterations, generated tokens and latencies finished requests: over a short window the two "
+            "are not of the same requests",
         ),
     )
