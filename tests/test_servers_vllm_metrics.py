@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -110,6 +111,31 @@ def test_the_gap_is_per_step_and_tpot_is_per_token() -> None:
     assert plain.tpot.mean == pytest.approx(0.012693, abs=5e-6)
     assert fast.tokens_per_step_counted == pytest.approx(3.1775, abs=5e-5)
     assert fast.tokens_per_step_emitted == pytest.approx((76959 - 210) / 24337)
+
+
+AUTHORS = json.loads((DUMPS / "author-results.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("author", AUTHORS, ids=[each["dump"] for each in AUTHORS])
+def test_what_the_dumps_authors_computed_comes_out_again(author: dict[str, Any]) -> None:
+    """Whoever checks us against somebody else: their eight results, their acceptance length without the target's own token."""
+    ours = since_start(author["dump"])
+    assert ours.decode_tokens_per_s == pytest.approx(author["tps"], rel=1e-12)
+    assert ours.request_tokens is not None
+    assert ours.request_tokens.total == author["generation_tokens"]
+    assert ours.decode is not None
+    assert ours.decode.total == pytest.approx(author["decode_seconds"], rel=1e-12)
+    assert ours.accepted_tokens == author["accepted_tokens"]
+    assert ours.drafts == author["drafts"]
+    counts = ours.acceptance
+    assert (counts is not None) == (author["mean_accept_length"] is not None)
+    if counts is not None:
+        assert counts.acceptance_length - 1 == pytest.approx(author["mean_accept_length"], rel=1e-12)
+        assert counts.accepted_per_position is not None
+        theirs = [author["accepted_by_pos"].get(str(i), 0.0) for i in range(len(counts.accepted_per_position))]
+        assert list(counts.accepted_per_position)[: len(author["accepted_by_pos"])] == theirs[: len(author["accepted_by_pos"])]
+        for i, conditional in author["n_alpha"].items():
+            assert counts.conditional[int(i)] == pytest.approx(conditional, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -261,6 +287,38 @@ def test_an_engine_that_left_is_missed_aloud() -> None:
     """Whoever scales down in the window: part of the traffic is gone from the counters."""
     before = read_counters([*scrape(PLAIN), *scrape(PLAIN, engine="1")], model=None)
     assert codes(difference(before, of({name: value * 2 for name, value in PLAIN.items()}))) == ["engine_gone"]
+
+
+def test_engines_that_draft_at_other_lengths_are_said() -> None:
+    """Whoever rolls out another K rank by rank: position 3 of one rank is no rejection of the other."""
+    short = {name: value for name, value in PLAIN.items() if name != f"{P}/2"} | {A: 15}
+    both = difference(None, read_counters([*scrape(PLAIN), *scrape(short, engine="1")], model=None))
+    assert both.accepted_per_position == (18, 12, 3)
+    assert codes(both) == ["draft_lengths_differ"]
+
+
+def test_v0_engines_are_solved_each_for_its_own_draft_length() -> None:
+    """Whoever sums the efficiency gauge over two engines: K = 4 with 16 emitted of 40 drafted, K = 2 with 30 of 40, is 46 in 10 + 20 drafts."""
+    names = {"spec_decode_num_draft_tokens_total": (40, 40), "spec_decode_num_emitted_tokens_total": (16, 30)}
+    samples = [
+        Sample(name=f"vllm:{name}", labels={"replica": str(i), "model_name": "m"}, value=value)
+        for name, values in names.items()
+        for i, value in enumerate(values)
+    ]
+    samples += [
+        Sample(name="vllm:spec_decode_efficiency", labels={"replica": str(i), "model_name": "m"}, value=value)
+        for i, value in enumerate((16 / 50, 30 / 60))
+    ]
+    figures = {name: each.value for name, each in difference(None, read_counters(samples, model=None)).stated.items()}
+    assert figures == {"acceptance_length": pytest.approx(46 / 30), "alpha": pytest.approx(16 / 80)}
+
+
+def test_tokens_per_second_need_the_window_s_length() -> None:
+    """Whoever has two dumps without times: no throughput, rather than one per an hour that somebody remembers."""
+    between = difference(None, of(PLAIN))
+    assert "output_tokens_per_s" not in to_run(between, arm=None, inputs={}, window_s=None).summaries
+    run = to_run(between, arm=None, inputs={}, window_s=10.0)
+    assert (run.window_s, run.summaries["output_tokens_per_s"].value) == (10.0, 3.0)
 
 
 def test_scrapes_that_do_not_belong_together_are_refused() -> None:

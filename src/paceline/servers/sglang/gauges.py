@@ -81,14 +81,13 @@ def _set_in_window(scrapes: Sequence[Counters]) -> list[tuple[float, float | Non
 def _alphas(pairs: Sequence[tuple[float, float | None]]) -> tuple[list[float], int | None, tuple[Caution, ...]]:
     """The acceptance rates, the width where it is one, and a caution where the rates' meaning cannot be told or is an older one."""
     rated = [(length, rate) for length, rate in pairs if rate is not None]
-    known = [each for length, rate in rated if (each := rate_meaning(length, rate)) is not None]
-    widths = {(each.width, each.rate_is_alpha) for each in known}
     if not rated:
         return [], None, ()
-    if len(known) < len(rated) or len(widths) != 1:
+    meaning = rate_meaning(rated)
+    if meaning is None:
         return [], None, (_unclear(rated[-1]),)
-    ((width, is_alpha),) = widths
-    return [each.alpha for each in known], width, () if is_alpha else (_older(width),)
+    alphas = [meaning.alpha(length) for length, _ in rated]
+    return alphas, meaning.width, () if meaning.rate_is_alpha else (_older(meaning.width),)
 
 
 def _middle(values: Sequence[float], statistic: str) -> Summary:

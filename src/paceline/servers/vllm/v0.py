@@ -48,7 +48,7 @@ def v0_figures(engines: Iterable[Mapping[str, float]]) -> dict[str, Summary]:
     """
     counters = tuple(engines)
     drafted, accepted, emitted = (sum(each.get(name, 0.0) for each in counters) for name in (DRAFTED, ACCEPTED, EMITTED))
-    figures = {"alpha_as_v0_counts": accepted / drafted} if drafted else {}
+    figures = {"alpha_as_v0_counts": accepted / drafted} if drafted and all(ACCEPTED in each for each in counters) else {}
     lengths = [K for each in counters if each.get(DRAFTED) and (K := _draft_tokens(each))]
     if lengths and len(lengths) == sum(1 for each in counters if each.get(DRAFTED)):
         drafts = sum(each[DRAFTED] / K for each, K in zip((each for each in counters if each.get(DRAFTED)), lengths, strict=True))
