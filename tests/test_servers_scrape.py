@@ -22,6 +22,7 @@ OF = {
     "lmdeploy": Dialect.LMDEPLOY,
     "tensorrt": Dialect.TENSORRT_LLM,
 }
+READERS = {"metrics.py", "gauges.py", "iterations.py", "v0.py", "counters.py", "window.py", "scrape.py", "dump.py"}
 TEXTS = {name: (DUMPS / name).read_text(encoding="utf-8") for name in NAMES}
 
 
@@ -62,6 +63,21 @@ def test_what_is_no_whole_scrape_of_ours_is_refused(text: str, why: str) -> None
         read_scrape(text, model=None)
     with pytest.raises(UnknownNameError):
         read_scrape("vllm:generation_tokens_total 1\n", model="other")
+
+
+def test_every_caution_of_a_metrics_reader_is_in_the_reference() -> None:
+    """Whoever looks a warning's code up: it is there."""
+    root = Path(__file__).parent.parent
+    sources = [
+        *(root / "src/paceline/servers").rglob("*.py"),
+        *(root / "src/paceline/live").glob("scrape.py"),
+        root / "src/paceline/files/dump.py",
+    ]
+    texts = [each.read_text(encoding="utf-8") for each in sources if each.name in READERS]
+    codes = {code for text in texts for code in re.findall(r"Caution\(\s*\"([a-z0-9_]+)\"", text)}
+    assert len(codes) > 20
+    reference = (root / "docs/reference/measure.md").read_text(encoding="utf-8")
+    assert [code for code in sorted(codes) if f"`{code}`" not in reference] == []
 
 
 def lawful(run: Run) -> bool:

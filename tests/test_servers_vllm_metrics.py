@@ -291,14 +291,14 @@ def test_an_engine_that_left_is_missed_aloud() -> None:
 
 def test_engines_that_draft_at_other_lengths_are_said() -> None:
     """Whoever rolls out another K rank by rank: position 3 of one rank is no rejection of the other."""
-    short = {name: value for name, value in PLAIN.items() if name != f"{P}/2"} | {A: 15}
+    short = {name: value for name, value in PLAIN.items() if name != f"{P}/2"} | {A: 15, G: 27}
     both = difference(None, read_counters([*scrape(PLAIN), *scrape(short, engine="1")], model=None))
     assert both.accepted_per_position == (18, 12, 3)
     assert codes(both) == ["draft_lengths_differ"]
 
 
 def test_v0_engines_are_solved_each_for_its_own_draft_length() -> None:
-    """Whoever sums the efficiency gauge over two engines: K = 4 with 16 emitted of 40 drafted, K = 2 with 30 of 40, is 46 in 10 + 20 drafts."""
+    """Whoever sums the efficiency gauge: K = 4 with 16 emitted of 40 drafted and K = 2 with 30 of 40 are 46 in 10 + 20 drafts."""
     names = {"spec_decode_num_draft_tokens_total": (40, 40), "spec_decode_num_emitted_tokens_total": (16, 30)}
     samples = [
         Sample(name=f"vllm:{name}", labels={"replica": str(i), "model_name": "m"}, value=value)

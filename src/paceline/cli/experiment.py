@@ -84,7 +84,7 @@ def _add_gate(verbs: Verbs) -> None:
         question="ship it? (exit code 0 yes, 1 no, 4 not enough evidence)",
         example="paceline gate runs/baseline.json runs/speculative.json",
     )
-    parser.add_argument("baseline", type=Path, metavar="BASELINE", help="run file or vLLM /metrics dump of the plain arm")
+    parser.add_argument("baseline", type=Path, metavar="BASELINE", help="run file or /metrics dump of the plain arm")
     parser.add_argument("speculative", type=Path, metavar="SPECULATIVE", help="the same of the arm with drafts")
     add_policy(parser)
     add_seed(parser)
