@@ -65,7 +65,7 @@ def test_counters_of_zero_are_speculation_off() -> None:
     run = to_run(off, arm=None, inputs={}, window_s=None)
     assert run.arm is Arm.BASELINE
     assert run.acceptance_by_segment is None
-    assert codes(off) == ["speculation_not_active"]
+    assert codes(off) == ["speculation_off"]
     assert "--spec-type" in off.cautions[0].message
     assert run.summaries["tokens_per_step_emitted"].value == 1
 

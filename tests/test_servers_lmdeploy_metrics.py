@@ -33,7 +33,7 @@ def test_counters_of_zero_are_speculation_off() -> None:
     lines = [f"lmdeploy:spec_decode_num_{name}_total 0\n" for name in ("drafts", "draft_tokens", "accepted_tokens")]
     off = window([read_counters(parse_exposition("".join(lines) + "lmdeploy:generation_tokens_total 9\n").samples, model=None)])
     assert to_run(off, arm=None, inputs={}, window_s=None).arm is Arm.BASELINE
-    assert [each.code for each in off.cautions] == ["speculation_not_active"]
+    assert [each.code for each in off.cautions] == ["speculation_off"]
 
 
 def test_a_version_without_the_counters_is_a_plain_server() -> None:

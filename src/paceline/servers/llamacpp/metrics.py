@@ -132,7 +132,7 @@ def _noted(total: EngineCounters, *, error: float, speculates: bool) -> tuple[Ca
     if DRAFTS in total and not speculates:
         noted.append(
             Caution(
-                "speculation_not_active",
+                "speculation_off",
                 "no draft since the server's start: speculation is off, which is not an acceptance of 0 (a draft model without --spec-type "
                 "drafts nothing and says nothing); counters move when a request finishes",
             )

@@ -41,7 +41,7 @@ VOCABULARY = Vocabulary(
     aliases={},
 )
 OFF = Caution(
-    "speculation_not_active",
+    "speculation_off",
     "no draft since the server's start: speculation is off, which is not an acceptance of 0",
 )
 

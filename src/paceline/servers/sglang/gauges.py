@@ -97,7 +97,7 @@ def _middle(values: Sequence[float], statistic: str) -> Summary:
 
 def _off() -> Caution:
     return Caution(
-        "speculation_not_active",
+        "speculation_off",
         "the acceptance length reads 0, below the least possible of 1: speculation is not active, or has not run 40 decode batches yet; "
         "this is not an acceptance of 0",
     )
@@ -117,7 +117,7 @@ def _unlawful(length: float) -> Caution:
 
 def _gauges_only() -> Caution:
     return Caution(
-        "gauge_of_last_batches",
+        "gauges_only",
         "these are gauges of the last 40 decode batches, which hold their value when the server is idle: moments, no totals of the window; "
         "SGLang counts verify calls from 0.5.13 on",
     )
