@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from paceline.errors import BadInputError
 from paceline.run import Summary
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.verdict import Caution
@@ -162,7 +163,9 @@ class Window:
             BadInputError: the counters contradict each other.
 
         """
-        if not self.drafts or self.drafted_tokens is None or self.accepted_tokens is None or self.ratios_only:
+        if self.drafts is None or self.drafted_tokens is None or self.accepted_tokens is None or self.ratios_only:
+            return None
+        if self.drafts == self.drafted_tokens == self.accepted_tokens == 0:
             return None
         return AcceptanceCounts(
             steps=self.steps,
@@ -174,10 +177,21 @@ class Window:
 
     @property
     def alpha(self) -> float | None:
-        """Accepted / drafted tokens, pooled, or what the server's series give instead; None where nothing was drafted."""
+        """Accepted / drafted tokens, pooled, or what the server's series give instead; None where nothing was drafted.
+
+        Raises:
+            BadInputError: more was accepted than drafted.
+
+        """
         if self.ratios_only:
             return self.stated["alpha"].value if "alpha" in self.stated else None
-        return None if self.accepted_tokens is None or not self.drafted_tokens else self.accepted_tokens / self.drafted_tokens
+        if self.accepted_tokens is None or self.drafted_tokens is None:
+            return None
+        if self.accepted_tokens > self.drafted_tokens:
+            raise BadInputError(
+                f"{self.accepted_tokens} accepted of {self.drafted_tokens} drafted tokens: the counters contradict each other; scrape again"
+            )
+        return self.accepted_tokens / self.drafted_tokens if self.drafted_tokens else None
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
