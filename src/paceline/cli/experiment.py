@@ -123,6 +123,9 @@ def _add_measure(verbs: Verbs) -> None:
     parser.add_argument("--arm", choices=["baseline", "speculative"], default=None, help="which arm it is, where the file does not say")
     parser.add_argument("--before", type=Path, metavar="DUMP", help="the dump at the window's start")
     parser.add_argument("--after", type=Path, metavar="DUMP", help="the dump at its end")
+    parser.add_argument("--url", default=None, metavar="URL", help="a running server: http://HOST:PORT, or the address of its metrics")
+    parser.add_argument("--window", type=duration, default=None, metavar="TIME", help="with --url: how long to watch (default 60s)")
+    parser.add_argument("--every", type=duration, default=None, metavar="TIME", help="with --url: time between scrapes (default 2s)")
     parser.add_argument("--model", default=None, metavar="NAME", help="which model, where the server has several")
     parser.add_argument("--out", type=place, default=None, metavar="FILE", help="write the run file there")
     parser.add_argument(

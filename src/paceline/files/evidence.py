@@ -14,12 +14,11 @@ from paceline.files.benchfile.documents import keys_of, whole_document
 from paceline.files.benchfile.folder import read_folder
 from paceline.files.benchfile.recognisers import BENCHFILES
 from paceline.files.benchfile.refused import REFUSED
-from paceline.files.dump import measure_dumps, read_head, read_text
+from paceline.files.dump import measure_dumps, read_head
 from paceline.files.found import Found, Recogniser, as_arm
 from paceline.files.runfile import read_run
 from paceline.run import Arm, Run
-from paceline.servers.prometheus_text import parse_exposition
-from paceline.servers.vllm.metrics import is_vllm
+from paceline.servers.scrape import METRICS_WE_READ
 
 __all__ = ["RECOGNISERS", "read_all", "read_evidence"]
 
@@ -38,8 +37,8 @@ def _read_run(path: Path) -> tuple[Found, ...]:
 
 RECOGNISERS = (Recogniser('paceline run files (JSON with "schema": "paceline.run/1")', _is_run, _read_run), *BENCHFILES)
 RECOGNISED = (
-    f"{', '.join(each.name for each in RECOGNISERS if each not in REFUSED)}, vLLM /metrics dumps; folders of paceline, vllm bench sweep "
-    "and aiperf"
+    f"{', '.join(each.name for each in RECOGNISERS if each not in REFUSED)}, /metrics dumps of {METRICS_WE_READ}; "
+    "folders of paceline, vllm bench sweep and aiperf"
 )
 
 
@@ -95,7 +94,7 @@ def _found(path: Path) -> Sequence[Found]:
     known = _recogniser(head)
     if known is None and head.lstrip().startswith(("{", "[")):
         known = _recogniser(keys_of(whole_document(path)))
-        if known is None:
+        if known is None and head.lstrip().startswith("{"):  # a list may be TensorRT-LLM's iterations
             named = SCHEMA.search(head)
             found = f"JSON with schema {printable(named[1])}" if named else "JSON without a schema"
             raise BadInputError(f"{printable(path.name)} is {found}; recognised: {RECOGNISED}")
@@ -116,9 +115,6 @@ def _recogniser(head: str) -> Recogniser | None:
 
 def _dump(path: Path) -> Run:
     try:
-        samples = parse_exposition(read_text(path)).samples
+        return measure_dumps(None, path, model=None)
     except BadInputError as error:
-        raise BadInputError(f"{printable(path.name)} is neither JSON nor a /metrics dump; recognised: {RECOGNISED}") from error
-    if not is_vllm(samples):
-        raise BadInputError(f"{printable(path.name)} is a /metrics dump without vLLM's series; recognised: {RECOGNISED}")
-    return measure_dumps(None, path, model=None)
+        raise BadInputError(f"{error}; recognised: {RECOGNISED}") from error

@@ -25,8 +25,7 @@ from paceline.live.http_connection import Received, StreamEnd
 from paceline.live.openai import Ask, Server
 from paceline.live.sending import Sent, Watched
 from paceline.run import Arm, Evidence, Load, Outcome, Provenance, Run, Summary, joined
-from paceline.servers.prometheus_text import parse_exposition
-from paceline.servers.vllm.metrics import difference, is_vllm, read_counters
+from paceline.servers.scrape import Scrape, read_scrape, window_of
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Speculation
 from paceline.verdict import Caution
@@ -250,7 +249,7 @@ def _acceptance(
     """Counts by segment, where they come from, and what is doubtful about them."""
     finished = [each.record for each in answers if each.record.outcome is Outcome.FINISHED]
     counted = [each for each in finished if each.acceptance is not None]
-    counters, doubts = _counters(scrapes)
+    counters, doubts = _counters(scrapes, made.server.model)
     if made.arm is Arm.BASELINE:
         if counters is not None and counters.drafts:
             doubts.append(Caution("baseline_drafts", "the baseline server drafted during its block: speculation is on in both arms"))
@@ -278,19 +277,25 @@ def _acceptance(
     return None, "none", doubts
 
 
-def _counters(scrapes: Scrapes) -> tuple[AcceptanceCounts | None, list[Caution]]:
+def _counters(scrapes: Scrapes, model: str) -> tuple[AcceptanceCounts | None, list[Caution]]:
     """The difference of a server's counters, None where it has none that we read."""
     first, second = scrapes
     if first is None or second is None:
         return None, []
     try:
-        before, after = (parse_exposition(each).samples for each in (first, second))
-        if not (is_vllm(before) and is_vllm(after)):
-            return None, []
-        window = difference(read_counters(before, model=None), read_counters(after, model=None))
-        return window.acceptance, [each for each in window.cautions if each.code == "counter_reset"]
+        window = window_of([_scrape(each, model) for each in (first, second)])
+        counts = None if window.ratios_only or not window.drafts else window.acceptance
+        return counts, [each for each in window.noted if counts is not None]
     except (BadInputError, NoEvidenceError) as error:
         return None, [Caution("metrics_unread", f"/metrics could not be read: {error}")]
+
+
+def _scrape(text: str, model: str) -> Scrape:
+    """A scrape of a server with one model, else of this one."""
+    try:
+        return read_scrape(text, model=None)
+    except BadInputError:
+        return read_scrape(text, model=model)
 
 
 def _answer_cautions(answers: Sequence[Answer]) -> Iterable[Caution]:
