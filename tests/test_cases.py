@@ -18,8 +18,8 @@ from tests.conftest import Answer
 
 DATA = Path(__file__).parent / "data"
 TABLE = json.loads((DATA / "cases" / "table.json").read_text(encoding="utf-8"))
-READERS = ("run-file", "vllm-dump")
-AWAITED = ("aiperf", "answer", "bench-text", "llamacpp-log", "sglang-dump", "sglang-log", "vllm-dump-partial", "vllm-log")
+READERS = ("llamacpp-log", "run-file", "sglang-log", "vllm-dump", "vllm-log")
+AWAITED = ("aiperf", "answer", "bench-text", "sglang-dump", "vllm-dump-partial")
 ROWS = [each for each in TABLE["rows"] if each["since"] in READERS]
 COUNTS = ("drafts", "drafted_tokens", "accepted_tokens", "accepted_per_position", "steps")
 MISSING = object()

@@ -6,6 +6,7 @@ from pathlib import Path
 from paceline.errors import BadInputError, printable
 from paceline.files.dump import measure_dumps, read_head, read_text
 from paceline.files.runfile import read_run
+from paceline.files.serverlog import LOGS_WE_READ, is_server_log, read_server_log
 from paceline.run import Run
 from paceline.servers.prometheus_text import parse_exposition
 from paceline.servers.vllm.metrics import is_vllm
@@ -13,7 +14,7 @@ from paceline.servers.vllm.metrics import is_vllm
 __all__ = ["read_evidence"]
 
 SCHEMA = re.compile(r'"schema"\s*:\s*"([^"]*)"')
-RECOGNISED = 'a paceline run file (JSON with "schema": "paceline.run/1") or a vLLM /metrics dump'
+RECOGNISED = 'a paceline run file (JSON with "schema": "paceline.run/1"), a vLLM /metrics dump or ' + LOGS_WE_READ
 
 
 def read_evidence(path: Path) -> Run:
@@ -21,7 +22,7 @@ def read_evidence(path: Path) -> Run:
 
     Raises:
         BadInputError: unreadable, or nothing that is recognised; the message lists what is.
-        NoEvidenceError: a dump of a server that generated nothing.
+        NoEvidenceError: a dump of a server that generated nothing, a log without statistics.
 
     """
     head = read_head(path)
@@ -32,10 +33,12 @@ def read_evidence(path: Path) -> Run:
             return read_run(path)
         found = f"JSON with schema {printable(schema)}" if schema else "JSON without a schema"
         raise BadInputError(f"{printable(path.name)} is {found}; recognised: {RECOGNISED}")
+    if head and is_server_log(path):
+        return read_server_log(path)
     try:
         samples = parse_exposition(read_text(path)).samples
     except BadInputError as error:
-        raise BadInputError(f"{printable(path.name)} is neither JSON nor a /metrics dump; recognised: {RECOGNISED}") from error
+        raise BadInputError(f"{printable(path.name)} is neither JSON, nor a /metrics dump, nor a log; recognised: {RECOGNISED}") from error
     if not is_vllm(samples):
         raise BadInputError(f"{printable(path.name)} is a /metrics dump without vLLM's series; recognised: {RECOGNISED}")
     return measure_dumps(None, path, model=None)
