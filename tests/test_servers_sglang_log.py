@@ -112,7 +112,7 @@ def test_speculation_that_verified_nothing_is_not_active() -> None:
     run = run_of(started(algorithm="EAGLE", num_steps=3), decode(0.0, 0.0))
     assert run.arm is Arm.SPECULATIVE
     assert set(run.summaries) == {"output_tokens_per_s"}
-    assert codes(run) == ["whole_log", "speculation_off"]
+    assert codes(run) == ["whole_log", "speculation_not_active"]
 
 
 def test_a_plain_server_is_the_baseline() -> None:

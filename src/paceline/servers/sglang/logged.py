@@ -156,7 +156,7 @@ def _cautions(
     if idle:
         yield Caution("idle_intervals", f"{idle} lines include idle time: their tokens per second are left out")
     if any(each.length is not None for each in decodes) and not verified:
-        yield Caution("speculation_off", "accept len is 0 throughout: nothing was verified, which is not an acceptance of 0")
+        yield Caution("speculation_not_active", "accept len is 0 throughout: nothing was verified, which is not an acceptance of 0")
     if verified:
         yield from _of_ratios(verified, width)
 
