@@ -277,6 +277,9 @@ def test_lines_of_note_and_no_others_are_read() -> None:
     assert bare is not None
     assert bare.said == EngineStart(version="0.6.0", model=None, speculates=None, method=None, draft_tokens=None)
     assert is_vllm_line("SpecDecoding metrics: x")
+    assert is_vllm_line("INFO 07-01 02:32:50 [api_server.py:602] Starting vLLM server")
+    assert is_vllm_line("(EngineCore_DP0 pid=3) WARNING 07-01 02:32:50 [nixl_utils.py:34] NIXL is not available")
+    assert not is_vllm_line("WARNING 07-01 02:32:50 [nixl_utils.py:34] NIXL is not available")
     assert not is_vllm_line("# TYPE vllm:num_drafts counter")
 
 

@@ -26,6 +26,16 @@ PREFIX = re.compile(
     r"(?:\((?P<process>[A-Za-z][\w ]{0,40})(?:[ _]pid=(?P<pid>\d{1,9}))?\) )?"
     r"(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d \[?(?P<file>[\w./-]{1,80}\.py):\d{1,5}\] "
 )
+SERVER_FILES = (
+    "api_server.py",
+    "async_llm.py",
+    "async_llm_engine.py",
+    "core.py",
+    "launcher.py",
+    "llm_engine.py",
+    "loggers.py",
+    "metrics.py",
+)
 SPECULATIVE = re.compile(r"Spec(?:ulative|Decoding) metrics: ")
 FIGURES = {
     "accepted": re.compile(r"(?:Number of accepted tokens: |Accepted: )(\d{1,15})\b"),
@@ -120,8 +130,14 @@ def has_prefix(line: str) -> bool:
 
 
 def is_vllm_line(line: str) -> bool:
-    """Whether vLLM's own prefix opens the line, or its speculation line stands there without one."""
-    return has_prefix(line) or SPECULATIVE.match(line) is not None
+    """Whether a vLLM server wrote the line: with a process or a server's source file in the prefix, or statistics without one.
+
+    vLLM's own benchmark client opens its lines with the same prefix, but names no process and comes from other files.
+    """
+    found = PREFIX.match(line)
+    if found is None:
+        return SPECULATIVE.match(line) is not None
+    return found["process"] is not None or found["file"].rpartition("/")[2] in SERVER_FILES
 
 
 def read_line(line: str) -> Spoken | None:
