@@ -17,6 +17,7 @@ from paceline.files.benchfile.refused import REFUSED
 from paceline.files.dump import measure_dumps, read_head
 from paceline.files.found import Found, Recogniser, as_arm
 from paceline.files.runfile import read_run
+from paceline.files.serverlog import LOGS_WE_READ, is_server_log, read_server_log
 from paceline.run import Arm, Run
 from paceline.servers.scrape import METRICS_WE_READ
 
@@ -37,7 +38,7 @@ def _read_run(path: Path) -> tuple[Found, ...]:
 
 RECOGNISERS = (Recogniser('paceline run files (JSON with "schema": "paceline.run/1")', _is_run, _read_run), *BENCHFILES)
 RECOGNISED = (
-    f"{', '.join(each.name for each in RECOGNISERS if each not in REFUSED)}, /metrics dumps of {METRICS_WE_READ}; "
+    f"{', '.join(each.name for each in RECOGNISERS if each not in REFUSED)}, /metrics dumps of {METRICS_WE_READ}, {LOGS_WE_READ}; "
     "folders of paceline, vllm bench sweep and aiperf"
 )
 
@@ -92,6 +93,8 @@ def _found(path: Path) -> Sequence[Found]:
         return read_folder(path)
     head = read_head(path)
     known = _recogniser(head)
+    if known is None and head and not head.lstrip().startswith("{") and is_server_log(path):  # a log's lines may begin with a bracket
+        return (Found(label="", run=read_server_log(path), arm_stated=True),)
     if known is None and head.lstrip().startswith(("{", "[")):
         known = _recogniser(keys_of(whole_document(path)))
         if known is None and head.lstrip().startswith("{"):  # a list may be TensorRT-LLM's iterations
