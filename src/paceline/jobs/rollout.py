@@ -173,9 +173,9 @@ def roll_out(job: Job, out: Path, *, reading: Callable[[int], None], step: Calla
     )
     step("reading traffic and replaying drafts")
     traffic = load_traffic(job.traffic, job.reading, progress=reading)
-    folder = _Folder(out)
     measured = () if job.servers is None else measured_pairs(job.servers, out / "bench", step=step)
     known = _acceptance(job, found, traffic, _accepted_in(measured, out))
+    folder = _Folder(out)
     rng = np.random.default_rng(job.simulation.seed)
     if traffic.replayed is not None:
         replayed = replayed_dict(traffic.replayed.groups, confidence=job.policy.confidence, rng=rng)
