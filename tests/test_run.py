@@ -9,8 +9,9 @@ import pytest
 
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.latency import Ended, RequestTiming
-from paceline.run import Arm, Evidence, Load, Outcome, Provenance, RequestRecord, Run, Summary
+from paceline.run import Arm, Evidence, Load, Outcome, Provenance, RequestRecord, Run, Summary, joined
 from paceline.speculation.counts import AcceptanceCounts
+from paceline.verdict import Caution
 
 PROVENANCE = Provenance(made_by="bench", version="0.1.0", evidence=Evidence.MEASURED, arguments={}, inputs={}, seed=None)
 CHAT = AcceptanceCounts(steps=10, drafts=8, drafted_tokens=16, accepted_tokens=9, accepted_per_position=(6, 3))
@@ -145,3 +146,94 @@ def test_a_summary_may_know_either_end_and_its_samples() -> None:
     """A bucket's edges cannot be stated."""
     assert Summary(value=1.0, statistic="p99", n=7, low=0.5, high=None).low == 0.5
     assert Summary(value=1.0, statistic="mean", n=None, low=1.0, high=1.0).n is None
+
+
+def stretch(name: str, start_s: float, *, window_s: float | None = 2.0, outcome: Outcome = Outcome.FINISHED) -> Run:
+    """One request of three tokens, 0.5 s apart, that left at `start_s`."""
+    timing = RequestTiming(
+        arrived_at_s=start_s,
+        sent_at_s=start_s,
+        chunk_at_s=start_s + np.array([0.5, 1.0, 1.5]),
+        chunk_tokens=np.array([1, 1, 1]),
+        ended=Ended.LENGTH,
+    )
+    return replace(RUN, requests=(replace(record(name, 3, outcome), timing=timing),), window_s=window_s, step_seconds=0.5, summaries={})
+
+
+def test_stretches_join_one_behind_the_other() -> None:
+    """Blocks that lie on one another would double every throughput."""
+    whole = joined([stretch("a", 0.0), stretch("b", 0.25), replace(stretch("c", 0.0), step_seconds=1.25)])
+    assert whole.window_s == 6.0
+    assert [each.timing.arrived_at_s for each in whole.requests or ()] == [0.0, 2.25, 4.0]
+    assert [each.timing.ttft_s for each in whole.requests or ()] == [0.5, 0.5, 0.5]
+    assert whole.step_seconds == pytest.approx(0.75)
+    assert whole.output_tokens_per_s == pytest.approx(1.5)
+
+
+def test_acceptance_of_stretches_adds_up_by_segment() -> None:
+    """A mean of the blocks' rates weighs a short block like a long one."""
+    counts = AcceptanceCounts(steps=10, drafts=10, drafted_tokens=30, accepted_tokens=6, accepted_per_position=(3, 2, 1))
+    first = replace(stretch("a", 0.0), acceptance_by_segment={"chat": counts})
+    second = replace(stretch("b", 0.0), acceptance_by_segment={"chat": counts, "code": counts})
+    assert joined([first, second]).acceptance_by_segment == {"chat": counts + counts, "code": counts}
+    assert joined([first, replace(second, acceptance_by_segment=None)]).acceptance_by_segment is None
+
+
+def test_one_stretch_is_the_run() -> None:
+    """A single block loses its summaries for nothing."""
+    assert joined([RUN]) is RUN
+
+
+def test_cautions_of_all_stretches_are_kept_each_once() -> None:
+    """What was doubtful in the third block is doubtful in the whole."""
+    late, cold = Caution("late", "late"), Caution("cold", "cold")
+    whole = joined([replace(stretch("a", 0.0), cautions=(late,)), replace(stretch("b", 0.0), cautions=(cold, late))])
+    assert whole.cautions == (late, cold)
+
+
+def test_a_stretch_lasts_until_its_last_chunk_even_where_its_window_is_shorter() -> None:
+    """Requests of two blocks would overlap on one clock."""
+    whole = joined([stretch("a", 0.0, window_s=1.0), stretch("b", 0.0)])
+    assert [each.timing.arrived_at_s for each in whole.requests or ()] == [0.0, 1.5]
+
+
+def test_aggregates_join_by_their_windows() -> None:
+    """Two scrapes of ten seconds and one of a minute are no equals."""
+    short = replace(stretch("a", 0.0), requests=None, window_s=1.0)
+    whole = joined([short, replace(short, window_s=3.0, step_seconds=0.9)])
+    assert (whole.requests, whole.window_s) == (None, 4.0)
+    assert whole.step_seconds == pytest.approx(0.8)
+    assert joined([short, replace(short, window_s=None, step_seconds=None)]).window_s is None
+    assert joined([replace(short, step_seconds=None)] * 2).step_seconds is None
+
+
+def test_a_request_without_a_chunk_ends_when_it_was_sent() -> None:
+    """A failed request has no last chunk to ask for."""
+    failed = stretch("a", 0.0, window_s=0.5, outcome=Outcome.FAILED)
+    assert failed.requests is not None
+    nothing = RequestTiming(
+        arrived_at_s=0.7, sent_at_s=0.7, chunk_at_s=np.empty(0), chunk_tokens=np.empty(0, dtype=np.int64), ended=Ended.ERROR
+    )
+    failed = replace(failed, requests=(replace(failed.requests[0], timing=nothing, output_tokens=0),))
+    assert [each.timing.arrived_at_s for each in joined([failed, stretch("b", 0.0)]).requests or ()] == [0.7, 0.7]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        {"load": Load(concurrency=3, rate_per_s=None)},
+        {"arm": Arm.BASELINE, "acceptance_by_segment": None},
+        {"requests": None},
+        {"window_s": None},
+    ],
+)
+def test_stretches_of_different_runs_do_not_join(second: dict[str, Any]) -> None:
+    """Two loads under one label are no measurement of either."""
+    with pytest.raises(BadInputError):
+        joined([stretch("a", 0.0), replace(stretch("b", 0.0), **second)])
+
+
+def test_nothing_does_not_join() -> None:
+    """An empty run is no run."""
+    with pytest.raises(BadInputError, match="nothing to join"):
+        joined([])

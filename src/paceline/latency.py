@@ -109,6 +109,16 @@ class RequestTiming:
 
     __hash__ = None  # type: ignore[assignment]  # arrays do not hash, and equality is by value
 
+    def later(self, by_s: float) -> "RequestTiming":
+        """The same request on a clock that started `by_s` seconds earlier."""
+        return RequestTiming(
+            arrived_at_s=self.arrived_at_s + by_s,
+            sent_at_s=self.sent_at_s + by_s,
+            chunk_at_s=self.chunk_at_s + by_s,
+            chunk_tokens=self.chunk_tokens,
+            ended=self.ended,
+        )
+
     @property
     def output_tokens(self) -> int:
         """Tokens received."""

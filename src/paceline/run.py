@@ -4,8 +4,8 @@ A run is one arm under one load: per-request records where the source has them, 
 summaries where an aggregate is all there is. `None` means that this source did not measure it; 0 means measured and zero.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import isfinite
 
@@ -15,7 +15,7 @@ from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Speculation
 from paceline.verdict import Caution
 
-__all__ = ["Arm", "Evidence", "Load", "Outcome", "Provenance", "RequestRecord", "Run", "Summary"]
+__all__ = ["Arm", "Evidence", "Load", "Outcome", "Provenance", "RequestRecord", "Run", "Summary", "joined"]
 
 
 class Arm(StrEnum):
@@ -214,3 +214,69 @@ class Run:
         if not self.window_s:
             raise NoEvidenceError("this run states no window, so it has no throughput")
         return sum(each.output_tokens for each in self.finished) / self.window_s
+
+
+def joined(runs: Sequence[Run]) -> Run:
+    """Stretches of one measurement as one run: requests one stretch after the other, windows and acceptance added up.
+
+    Instants of a later stretch move behind the windows of the earlier ones. Seconds per step are weighted by chunk gaps, a figure without
+    requests by its window. Summaries of several stretches do not add up and are left out. Provenance is the first one's.
+
+    Raises:
+        BadInputError: there are none, they are of different arms, loads or methods, or some have requests and others do not.
+
+    """
+    if not runs:
+        raise BadInputError("no stretch of a run was given, so there is nothing to join")
+    first = runs[0]
+    if len(runs) == 1:
+        return first
+    if any((each.arm, each.load, each.speculation) != (first.arm, first.load, first.speculation) for each in runs):
+        raise BadInputError("stretches of different arms, loads or methods are different runs")
+    return replace(
+        first,
+        requests=_joined_requests(runs),
+        acceptance_by_segment=_joined_acceptance(runs),
+        step_seconds=_joined_step_seconds(runs),
+        summaries={},
+        window_s=None if any(each.window_s is None for each in runs) else sum(each.window_s or 0.0 for each in runs),
+        cautions=tuple(dict.fromkeys(caution for each in runs for caution in each.cautions)),
+    )
+
+
+def _joined_requests(runs: Sequence[Run]) -> tuple[RequestRecord, ...] | None:
+    if all(each.requests is None for each in runs):
+        return None
+    joined_requests, start_s = [], 0.0
+    for each in runs:
+        if each.requests is None or each.window_s is None:
+            raise BadInputError("a stretch without requests or without a window cannot be joined to one that has them")
+        joined_requests += [replace(record, timing=record.timing.later(start_s)) for record in each.requests]
+        start_s += max([each.window_s, *(_end_s(record) for record in each.requests)])
+    return tuple(joined_requests)
+
+
+def _end_s(record: RequestRecord) -> float:
+    at_s = record.timing.chunk_at_s
+    return float(at_s[-1]) if at_s.size else record.timing.sent_at_s
+
+
+def _joined_acceptance(runs: Sequence[Run]) -> dict[str, AcceptanceCounts] | None:
+    measured = [each.acceptance_by_segment for each in runs]
+    if any(each is None for each in measured):
+        return None
+    segments = sorted({name for each in measured if each is not None for name in each})
+    return {name: AcceptanceCounts.pooled(each[name] for each in measured if each is not None and name in each) for name in segments}
+
+
+def _joined_step_seconds(runs: Sequence[Run]) -> float | None:
+    weighed = [(each.step_seconds, _steps(each)) for each in runs if each.step_seconds is not None]
+    total = sum(steps for _, steps in weighed)
+    return sum(seconds * steps for seconds, steps in weighed) / total if total else None
+
+
+def _steps(run: Run) -> float:
+    """How much a run's step time weighs: its chunk gaps, or its window."""
+    if run.requests is None:
+        return run.window_s or 0.0
+    return float(sum(max(each.timing.chunk_at_s.size - 1, 0) for each in run.requests if each.outcome is Outcome.FINISHED))

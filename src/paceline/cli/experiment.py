@@ -11,11 +11,15 @@ from paceline.cli.options import (
     add_suffix,
     add_traffic,
     add_verb,
+    counts,
     duration,
     fraction,
+    not_negative,
     place,
+    positive,
     positive_int,
 )
+from paceline.speculation.method import Method
 
 __all__ = ["add_verbs"]
 
@@ -23,6 +27,7 @@ __all__ = ["add_verbs"]
 def add_verbs(verbs: Verbs) -> None:
     """The verbs of this group."""
     _add_replay(verbs)
+    _add_bench(verbs)
     _add_measure(verbs)
     _add_gate(verbs)
 
@@ -49,6 +54,56 @@ def _replay(options: argparse.Namespace) -> int:
     from paceline.cli.experimenting import run_replay
 
     return run_replay(options)
+
+
+def _add_bench(verbs: Verbs) -> None:
+    parser = add_verb(
+        verbs,
+        "bench",
+        _bench,
+        question="what do my servers do?",
+        example="paceline bench --baseline http://127.0.0.1:8000 --speculative http://127.0.0.1:8001 --traffic demo --out bench",
+    )
+    servers = parser.add_argument_group("servers (one after the other on one GPU: two commands with the same --out)")
+    servers.add_argument("--baseline", metavar="URL", help="the server without drafts")
+    servers.add_argument("--speculative", metavar="URL", help="the server with drafts")
+    servers.add_argument("--api", choices=["chat", "completions"], default="chat", help="which API is asked (default chat)")
+    servers.add_argument("--model", default=None, metavar="NAME", help="the model's name, where a server has several")
+    servers.add_argument("--method", type=Method, choices=list(Method), default=None, help="how the speculative server drafts")
+    servers.add_argument("--draft-tokens", type=positive_int, default=None, metavar="K", help="the same: tokens drafted per step")
+    _add_bench_traffic(parser)
+    load = parser.add_argument_group("load (one of the first three; 8 in flight without any)")
+    load.add_argument("--concurrency", type=counts, default=None, metavar="C[,C]", help="closed loop: requests in flight, one or several")
+    load.add_argument("--rate", type=positive, default=None, metavar="R", help="open loop: requests per second, at random")
+    load.add_argument("--trace", type=Path, default=None, metavar="FILE", help="open loop: a trace's own times")
+    load.add_argument("--burstiness", type=positive, default=1.0, metavar="B", help="of arrivals at a rate: below 1 in bursts (default 1)")
+    load.add_argument("--time-scale", type=positive, default=1.0, metavar="F", help="a trace's times F times as fast (default 1)")
+    load.add_argument("--pairs", type=positive_int, default=None, metavar="P", help="pairs of blocks (default: as many as fit, 4 at most)")
+    load.add_argument("--first-byte-timeout", type=duration, default=300.0, metavar="TIME", help="until the first byte (default 300s)")
+    load.add_argument("--gap-timeout", type=duration, default=60.0, metavar="TIME", help="between two messages (default 60s)")
+    parser.add_argument("--out", type=place, required=True, metavar="DIR", help="the folder for everything that is measured")
+    parser.add_argument("--resume", action="store_true", help="go on with a test that was stopped")
+    add_seed(parser)
+    add_json(parser)
+
+
+def _add_bench_traffic(parser: argparse.ArgumentParser) -> None:
+    """What is sent."""
+    group = parser.add_argument_group("traffic")
+    group.add_argument("--traffic", nargs="+", default=["demo"], metavar="LOG", help="chat logs, or demo for packaged ones (default)")
+    group.add_argument("--requests", type=positive_int, default=200, metavar="N", help="requests counted in each arm (default 200)")
+    group.add_argument("--max-tokens", type=positive_int, default=256, metavar="N", help="longest output asked for (default 256)")
+    group.add_argument("--temperature", type=not_negative, default=0.0, metavar="T", help="sent with every request (default 0)")
+    group.add_argument("--ignore-eos", action="store_true", help="ask servers to go on to the full length")
+    group.add_argument("--tokenizer", type=Path, metavar="FILE", help="the target's tokenizer.json, for servers that count no tokens")
+    group.add_argument("--segment-field", metavar="NAME", help="the field that names the segment, dots for nested fields")
+    group.add_argument("--segment-rule", metavar="RULE", help="code-or-chat or single, where no field names the segment")
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from paceline.cli.benching import run_bench
+
+    return run_bench(options)
 
 
 def _add_measure(verbs: Verbs) -> None:

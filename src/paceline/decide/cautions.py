@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.decide.break_even import same_load
+from paceline.decide.own_share import client_cautions
 from paceline.errors import printable
 from paceline.run import Evidence, Run
 from paceline.stats.paired import same_requests
@@ -22,14 +23,18 @@ RESTS_ON = {
 
 
 def evidence_cautions(baseline: Run, speculative: Run, *, alpha: Estimate | None, break_even: Estimate | None) -> tuple[Caution, ...]:
-    """Every caution that the two runs give rise to, in a fixed order."""
-    return (
+    """Every caution that the two runs carry or give rise to, in a fixed order and each once."""
+    found = (
+        *baseline.cautions,
+        *speculative.cautions,
         *_rests_on(baseline, speculative),
         *_targets(baseline, speculative),
         *_loads(baseline, speculative),
         *_requests(baseline, speculative),
         *_alphas(alpha, break_even),
+        *client_cautions((baseline, speculative)),
     )
+    return tuple(dict.fromkeys(found))
 
 
 def _rests_on(baseline: Run, speculative: Run) -> Iterator[Caution]:

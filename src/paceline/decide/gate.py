@@ -24,6 +24,7 @@ from paceline.decide.break_even import break_even_alpha, tokens_per_step
 from paceline.decide.cautions import evidence_cautions, speedup_caution
 from paceline.decide.claims import metric_named
 from paceline.decide.measured import metric_estimate, needs_requests, segments_of
+from paceline.decide.own_share import CLIENT_SATURATED
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.run import Arm, Run
 from paceline.stats.paired import requests_to_bound_quantile, requests_to_settle
@@ -32,7 +33,7 @@ from paceline.verdict import Caution, Claim, Estimate, Finding, Holds, Verdict, 
 __all__ = ["DEFAULT_POLICY", "FELT_TTFT_S", "Policy", "default_claims", "gate", "gate_by_concurrency", "production_verdict"]
 
 POWER = 0.8  # the usual chance that the advised number of requests settles a claim
-NOT_COMPARABLE = ("different_loads", "different_targets", "requests_missing", "speedup_exceeds_tokens_per_step")
+NOT_COMPARABLE = (CLIENT_SATURATED, "different_loads", "different_targets", "requests_missing", "speedup_exceeds_tokens_per_step")
 
 
 @dataclass(frozen=True, slots=True)

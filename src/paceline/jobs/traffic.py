@@ -28,7 +28,7 @@ from paceline.traffic.reservoir import Groups, Reservoir
 from paceline.traffic.segments import segment_rule
 from paceline.workload import Request, Workload
 
-__all__ = ["DEMO", "Reading", "Replayed", "Traffic", "file_bytes", "load_traffic"]
+__all__ = ["DEMO", "Reading", "Replayed", "Traffic", "file_bytes", "file_hashes", "load_traffic"]
 
 DEMO = "demo"
 TRACE_SEGMENT = "all"
@@ -133,7 +133,7 @@ def _chat_logs(files: tuple[Path, ...], reading: Reading, progress: Callable[[in
     log: ChatLog = read_chat_logs(files, segment=segment_rule(name=reading.segment_rule, field=reading.segment_field), progress=progress)
     passed = _Passing(reading, source=", ".join(each.name for each in files))
     passed.all(log)
-    return passed.traffic(notes=(), warnings=_warnings(log.report), inputs=_hashes(files))
+    return passed.traffic(notes=(), warnings=_warnings(log.report), inputs=file_hashes(files))
 
 
 def _trace(file: Path, reading: Reading, progress: Callable[[int], None]) -> Traffic:
@@ -147,7 +147,7 @@ def _trace(file: Path, reading: Reading, progress: Callable[[int], None]) -> Tra
         tokens="the trace's own counts",
         notes=(),
         warnings=_warnings(report),
-        inputs=_hashes((file,)),
+        inputs=file_hashes((file,)),
     )
 
 
@@ -156,7 +156,8 @@ def _warnings(report: ReadReport) -> tuple[str, ...]:
     return (*report.warnings, *unlabelled)
 
 
-def _hashes(files: Iterable[Path]) -> dict[str, str]:
+def file_hashes(files: Iterable[Path]) -> dict[str, str]:
+    """SHA-256 by file name."""
     hashes = {}
     for file in files:
         name = file.name

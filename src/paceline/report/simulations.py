@@ -19,7 +19,7 @@ from paceline.stats.intervals import acceptance_estimates, clustered_quantile_in
 from paceline.stats.paired import two_arms
 from paceline.verdict import Estimate
 
-__all__ = ["acceptance_of", "arms_dict", "arms_text", "goodput_dict", "harmed_requests", "paired_dict"]
+__all__ = ["acceptance_of", "arm_dict", "arms_dict", "arms_text", "goodput_dict", "harmed_requests", "paired_dict"]
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 PER_REQUEST = ("ttft_s", "tpot_s", "e2e_s")
@@ -63,14 +63,20 @@ def arms_dict(baseline: Run, speculative: Run, *, confidence: float, rng: np.ran
         return estimate_dict(found)
 
     return {
-        "arms": {run.arm.value: _arm(run, confidence) for run in (baseline, speculative)},
+        "arms": {run.arm.value: arm_dict(run, confidence=confidence) for run in (baseline, speculative)},
         "acceptance": acceptance_of(speculative, confidence=confidence, rng=rng),
         "speedup": compared("speedup"),
         "harmed_share": compared("harmed_share"),
     }
 
 
-def _arm(run: Run, confidence: float) -> dict[str, Any]:
+def arm_dict(run: Run, *, confidence: float) -> dict[str, Any]:
+    """One arm's latencies, throughput and counts.
+
+    Raises:
+        NoEvidenceError: the run has no per-request records.
+
+    """
     records = run.requests or ()
     failed = sum(each.outcome in (Outcome.REFUSED, Outcome.FAILED) for each in records)
     throughput = (

@@ -13,7 +13,15 @@ from paceline.errors import BadInputError
 from paceline.traffic.exchange import Exchange, TokenStream
 from paceline.workload import Request, Workload
 
-__all__ = ["bursty_arrivals", "poisson_arrivals", "repeat_to", "rescaled_arrivals", "workload_from_prompts", "workload_from_streams"]
+__all__ = [
+    "arrivals",
+    "bursty_arrivals",
+    "poisson_arrivals",
+    "repeat_to",
+    "rescaled_arrivals",
+    "workload_from_prompts",
+    "workload_from_streams",
+]
 
 
 def workload_from_streams(streams: Iterable[TokenStream], *, source: str, arrived_at_s: Sequence[float] | None) -> Workload:
@@ -82,13 +90,21 @@ def poisson_arrivals(workload: Workload, *, rate_per_s: float, rng: np.random.Ge
         BadInputError: the rate is not a positive number.
 
     """
-    if not (isfinite(rate_per_s) and rate_per_s > 0):
-        raise BadInputError(f"an arrival rate of {rate_per_s!r} requests per second; give a number above 0")
-    return _at(workload, np.cumsum(rng.exponential(1 / rate_per_s, size=len(workload.requests))).tolist())
+    return _at(workload, arrivals(len(workload.requests), rate_per_s=rate_per_s, burstiness=1, rng=rng))
 
 
 def bursty_arrivals(workload: Workload, *, rate_per_s: float, burstiness: float, rng: np.random.Generator) -> Workload:
-    """The same requests in the same order, with gaps from a Gamma distribution of shape `burstiness` and mean 1 / rate, the first included.
+    """The same requests in the same order, arriving as `arrivals` draws them.
+
+    Raises:
+        BadInputError: the rate or the burstiness is not a positive number.
+
+    """
+    return _at(workload, arrivals(len(workload.requests), rate_per_s=rate_per_s, burstiness=burstiness, rng=rng))
+
+
+def arrivals(count: int, *, rate_per_s: float, burstiness: float, rng: np.random.Generator) -> tuple[float, ...]:
+    """So many instants, in seconds: gaps from a Gamma distribution of shape `burstiness` and mean 1 / rate, the first one included.
 
     1 is a Poisson process; below 1 requests come in bursts (the gaps' coefficient of variation is 1 / √burstiness), above 1 more evenly.
     The word and the parameter are those of vLLM's `bench serve --burstiness`.
@@ -99,12 +115,11 @@ def bursty_arrivals(workload: Workload, *, rate_per_s: float, burstiness: float,
     """
     if not (isfinite(burstiness) and burstiness > 0):
         raise BadInputError(f"a burstiness of {burstiness!r}; give a number above 0, 1 for a Poisson process")
-    if burstiness == 1:
-        return poisson_arrivals(workload, rate_per_s=rate_per_s, rng=rng)
     if not (isfinite(rate_per_s) and rate_per_s > 0):
         raise BadInputError(f"an arrival rate of {rate_per_s!r} requests per second; give a number above 0")
-    gaps_s = rng.gamma(burstiness, 1 / (rate_per_s * burstiness), size=len(workload.requests))
-    return _at(workload, np.cumsum(gaps_s).tolist())
+    if burstiness == 1:
+        return tuple(np.cumsum(rng.exponential(1 / rate_per_s, size=count)).tolist())
+    return tuple(np.cumsum(rng.gamma(burstiness, 1 / (rate_per_s * burstiness), size=count)).tolist())
 
 
 def rescaled_arrivals(workload: Workload, *, time_scale: float) -> Workload:

@@ -1,0 +1,342 @@
+"""Measures one or two servers with the user's traffic, block by block, and keeps everything as soon as it is there.
+
+The schedule is in `traffic.schedule`, sending in `live.sending`, the folder in `files.benchfolder`, what a block's answers amount to in
+`jobs.bench_runs`. What is decided from it is not decided here.
+
+1. A server is warmed up with short rounds until they stop getting faster; those are in no figure.
+2. Both arms get the same requests with the same temperature and seeds, in blocks that take turns.
+3. Packets are kept as they come and read after the block, so that reading costs the measurement nothing.
+4. A block that was stopped is gone on with: what was answered counts, the rest is sent.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.errors import ServerFaultError, printable
+from paceline.files.benchfolder import BenchFolder
+from paceline.jobs.asking import ToAsk, shortened
+from paceline.jobs.bench_runs import (
+    Measured,
+    Scrapes,
+    Settings,
+    came_of,
+    has_counters_only,
+    part_of,
+    sent_of,
+    whole_run,
+    with_segments,
+)
+from paceline.live.http_client import Http
+from paceline.live.http_connection import Received, StreamEnd, Timeouts
+from paceline.live.openai import Ask, Server, authorization, body_of, headers_of, optional_fields
+from paceline.live.sending import Post, Sent, Watched, send_closed, send_open, watched
+from paceline.run import Arm, Load, Outcome, Run
+from paceline.stats.warm_up import rounds_needed
+from paceline.traffic.schedule import blocks
+
+__all__ = ["Bench", "BenchLoad", "Watcher", "measure_servers"]
+
+FloatArray = npt.NDArray[np.float64]
+
+WARM_UP_REQUESTS = 8
+WARM_UP_TOKENS = 16
+MOST_WARM_UP_ROUNDS = 8
+SCRAPE_TIMEOUT_S = 10.0
+EXCERPT = 200
+SEGMENT_CONCURRENCY = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BenchLoad:
+    """One load: a closed loop, or an open one with the instant at which each counted request is due, in seconds from the first one's."""
+
+    name: str
+    load: Load
+    due_s: tuple[float, ...] | None
+    edge: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What is measured.
+
+    Attributes:
+        servers: by arm; one of them, or both.
+        to_ask: the requests.
+        loads: one after the other.
+        pairs: pairs of blocks at each load.
+        timeouts: of each request.
+        settings: what is written into the runs.
+
+    """
+
+    servers: Mapping[Arm, Server]
+    to_ask: ToAsk
+    loads: tuple[BenchLoad, ...]
+    pairs: Mapping[str, int]
+    timeouts: Timeouts
+    settings: Settings
+
+
+class Watcher(Protocol):
+    """Who is told how far it is."""
+
+    def step(self, text: str) -> None:
+        """Something begins."""
+
+    def answered(self) -> None:
+        """A request ended."""
+
+
+def measure_servers(bench: Bench, folder: BenchFolder, watcher: Watcher) -> bool:
+    """Measure what is not yet measured; whether all of it is there now. False: it was stopped, and what came is kept.
+
+    Raises:
+        ServerFaultError: a server does not answer a warm-up as it should.
+
+    """
+    sitting = _Sitting(bench, folder, watcher)
+    try:
+        asyncio.run(sitting.measure())
+    except KeyboardInterrupt:
+        return False
+    finally:
+        for load in bench.loads:
+            for stretch in sitting.stretches(load):
+                sitting.keep_stopped(stretch)
+            for arm in bench.servers:
+                sitting.join(load, arm)
+    return True
+
+
+class _Sitting:
+    """One go at the schedule."""
+
+    def __init__(self, bench: Bench, folder: BenchFolder, watcher: Watcher) -> None:
+        self._bench = bench
+        self._folder = folder
+        self._watcher = watcher
+        self._http = Http()
+        self._warm: dict[Arm, Warmed] = {}
+
+    async def measure(self) -> None:
+        """All blocks in the order of time; then, where a server only has counters, each segment alone."""
+        try:
+            for load in self._bench.loads:
+                for each in self.stretches(load):
+                    if self._folder.run_of(load.name, each.stem) is None:
+                        await self._measure(each)
+        finally:
+            self._http.close()
+
+    def stretches(self, load: BenchLoad) -> Iterator["Stretch"]:
+        """What is to be measured at one load; the segments follow from what the blocks could not tell."""
+        arms, counted = tuple(self._bench.servers), self._bench.to_ask.counted
+        for block in blocks(len(counted), arms=arms, pairs=self._bench.pairs[load.name], edge=load.edge):
+            asks = counted[block.first : block.first + block.count]
+            yield Stretch(load=load, stem=block.name, arm=block.arm, asks=asks, is_segment=False)
+        yield from self._segments(load)
+
+    def _segments(self, load: BenchLoad) -> Iterator["Stretch"]:
+        """Each segment alone in a closed loop, so that the server's counters are the segment's."""
+        names = sorted({each.segment for each in self._bench.to_ask.counted})
+        blocks_done = self._runs(load, Arm.SPECULATIVE)
+        if len(names) < 2 or not any(has_counters_only(each) for each in blocks_done):
+            return
+        alone = BenchLoad(
+            name=load.name, load=Load(concurrency=load.load.concurrency or SEGMENT_CONCURRENCY, rate_per_s=None), due_s=None, edge=0
+        )
+        for number, name in enumerate(names):
+            asks = tuple(each for each in self._bench.to_ask.counted if each.segment == name)
+            yield Stretch(load=alone, stem=f"segment-{number:02d}", arm=Arm.SPECULATIVE, asks=asks, is_segment=True)
+
+    async def _measure(self, stretch: "Stretch") -> None:
+        load, stem = stretch.load, stretch.stem
+        await self._warm_up(stretch.arm)
+        self.keep_stopped(stretch)
+        answered = {each.id for part in self._folder.parts(load.name, stem) for each in part.requests or ()}
+        counted = [each for each in stretch.asks if each.id not in answered]
+        self._watcher.step(f"{load.name}, {stem}: {len(counted)} requests to the {stretch.arm.value} server")
+        before = await self._scrape(stretch.arm)
+        sent, told = await self._send(stretch, counted)
+        after = await self._scrape(stretch.arm)
+        for when, text in (("before", before), ("after", after)):
+            if text is not None:
+                self._folder.keep_scrape(load.name, stem, when, text)
+        part = self._part(stretch, sent, watched=told, scrapes=(before, after))
+        self._folder.keep_run(load.name, stem, whole_run((*self._folder.parts(load.name, stem), part)))
+
+    def _part(self, stretch: "Stretch", sent: Sequence[Sent], *, watched: Watched | None, scrapes: Scrapes) -> Run:
+        """The run of these answers; their texts are kept, once each."""
+        made = Measured(
+            arm=stretch.arm,
+            server=self._bench.servers[stretch.arm],
+            sent=tuple(sent),
+            counted=frozenset(each.id for each in stretch.asks),
+            warm_up_rounds=self._warm[stretch.arm].rounds if stretch.arm in self._warm else None,
+        )
+        answers = made.answers(self._bench.settings.count_tokens)
+        if not stretch.is_segment:
+            texts = {each.record.id: each.text for each in answers if each.record.outcome is Outcome.FINISHED}
+            self._folder.keep_answers(stretch.load.name, stretch.arm, texts)
+        return part_of(made, answers, stretch.load.load, self._bench.settings, watched=watched, scrapes=scrapes)
+
+    async def _send(self, stretch: "Stretch", counted: Sequence[Ask]) -> tuple[list[Sent], Watched]:
+        load, sent = stretch.load, list[Sent]()
+        with self._folder.writer(load.name, stretch.stem) as writer:
+
+            def on_done(each: Sent) -> None:
+                sent.append(each)
+                writer.add(came_of(each))
+                self._watcher.answered()
+
+            post = self._poster(stretch.arm)
+            async with watched() as told:
+                if load.due_s is None:
+                    before, after = self._edges(load.edge)
+                    asks = [*before, *counted, *after]
+                    await send_closed(post, asks, concurrency=load.load.concurrency or 1, on_done=on_done)
+                else:
+                    due = dict(zip((each.id for each in self._bench.to_ask.counted), load.due_s, strict=True))
+                    first_s = due[counted[0].id] if counted else 0.0
+                    await send_open(post, counted, [due[each.id] - first_s for each in counted], on_done=on_done)
+        return sent, told
+
+    def _edges(self, edge: int) -> tuple[Sequence[Ask], Sequence[Ask]]:
+        spare = self._bench.to_ask.spare
+        return spare[:edge], spare[edge : 2 * edge]
+
+    def _poster(self, arm: Arm) -> Post:
+        """Sends one request; its bytes are ready before the block starts for most of what they cost."""
+        server, without = self._bench.servers[arm], self._warm[arm].without
+        http, timeouts, endpoint = self._http, self._bench.timeouts, self._bench.servers[arm].endpoint
+
+        async def post(ask: Ask) -> Received:
+            body = body_of(ask, server, without=without)
+            return await http.post_stream(endpoint, body, headers=headers_of(ask), timeouts=timeouts, started=None)
+
+        return post
+
+    async def _scrape(self, arm: Arm) -> str | None:
+        """What /metrics says; None where there is none."""
+        url = f"{self._bench.servers[arm].root}/metrics"
+        try:
+            reply = await self._http.get(url, headers=authorization(), timeout_s=SCRAPE_TIMEOUT_S)
+        except ServerFaultError:
+            return None
+        return reply.body.decode("utf-8", "replace") if reply.status == 200 else None
+
+    async def _warm_up(self, arm: Arm) -> None:
+        if arm in self._warm:
+            return
+        self._watcher.step(f"warming up the {arm.value} server")
+        without = await self._accepted_fields(arm)
+        self._warm[arm] = Warmed(without=without, rounds=None)
+        post = self._poster(arm)
+        rounds: list[FloatArray] = []
+        asks = self._warm_up_asks()
+        while len(rounds) < MOST_WARM_UP_ROUNDS:
+            done: list[Sent] = []
+            await send_closed(post, asks, concurrency=len(asks), on_done=done.append)
+            _need_answers(done, arm)
+            rounds.append(np.array([(each.received.ended_at_ns - each.due_ns) * 1e-9 for each in done]))
+            if rounds_needed(rounds) is not None:
+                break
+        self._warm[arm] = Warmed(without=without, rounds=rounds_needed(rounds))
+
+    def _warm_up_asks(self) -> list[Ask]:
+        asks = (self._bench.to_ask.spare or self._bench.to_ask.counted)[:WARM_UP_REQUESTS]
+        return [shortened(each, number=number, max_tokens=WARM_UP_TOKENS) for number, each in enumerate(asks)]
+
+    async def _accepted_fields(self, arm: Arm) -> tuple[str, ...]:
+        """The optional fields that this server refuses, found by asking once for each refusal."""
+        server, ask = self._bench.servers[arm], self._warm_up_asks()[0]
+        without: list[str] = []
+        for name in (*reversed(optional_fields(server)), None):
+            body = body_of(ask, server, without=without)
+            received = await self._http.post_stream(
+                server.endpoint, body, headers=headers_of(ask), timeouts=self._bench.timeouts, started=None
+            )
+            if received.status not in (400, 422) or name is None:
+                _need_answers([Sent(ask=ask, due_ns=received.sent_at_ns, received=received)], arm)
+                break
+            without.append(name)
+        return tuple(without)
+
+    def keep_stopped(self, stretch: "Stretch") -> None:
+        """Turn what was answered of a stretch that was stopped into a part of it."""
+        name, stem = stretch.load.name, stretch.stem
+        known = {each.id: each for each in (*self._bench.to_ask.counted, *self._bench.to_ask.spare)}
+        answered = {each.id for part in self._folder.parts(name, stem) for each in part.requests or ()}
+        sent = [sent_of(each, known) for each in self._folder.came(name, stem) if each.told["id"] in known]
+        kept = [each for each in sent if each.ask.id not in answered]
+        counted = {each.id for each in stretch.asks}
+        if any(each.ask.id in counted for each in kept):
+            self._folder.keep_part(name, stem, self._part(stretch, kept, watched=None, scrapes=(None, None)))
+        self._folder.forget_came(name, stem)
+
+    def _runs(self, load: BenchLoad, arm: Arm) -> list[Run]:
+        """The arm's finished blocks and parts at this load, without segments."""
+        found: list[Run] = []
+        for block in blocks(
+            len(self._bench.to_ask.counted), arms=tuple(self._bench.servers), pairs=self._bench.pairs[load.name], edge=load.edge
+        ):
+            if block.arm is arm:
+                run = self._folder.run_of(load.name, block.name)
+                found += [run] if run is not None else self._folder.parts(load.name, block.name)
+        return found
+
+    def join(self, load: BenchLoad, arm: Arm) -> None:
+        """Write the arm's run at this load: all blocks and parts that are there, acceptance by segment where that was measured apart."""
+        there = self._runs(load, arm)
+        if not there:
+            return
+        whole = whole_run(there)
+        if arm is Arm.SPECULATIVE:
+            apart = {each: self._folder.run_of(load.name, each.stem) for each in self._segments(load)}
+            measured = {each.asks[0].segment: run for each, run in apart.items() if run is not None}
+            whole = with_segments(whole, measured) if apart and len(measured) == len(apart) else whole
+        self._folder.keep_joined(load.name, whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Requests that go to one server without a break: a block, or a segment alone."""
+
+    load: BenchLoad
+    stem: str
+    arm: Arm
+    asks: tuple[Ask, ...]
+    is_segment: bool
+
+    __hash__ = object.__hash__  # by identity: asks hold messages that do not hash
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """A server that was warmed up: the optional fields it refuses, and after how many rounds it had settled (None: not within 8)."""
+
+    without: tuple[str, ...]
+    rounds: int | None
+
+
+def _need_answers(done: Sequence[Sent], arm: Arm) -> None:
+    """Nothing, where all were answered.
+
+    Raises:
+        ServerFaultError: with the status and the start of what came.
+
+    """
+    for each in done:
+        got = each.received
+        if got.ended is StreamEnd.COMPLETE and got.status == 200:
+            continue
+        what = f"HTTP {got.status}" if got.status is not None else got.error or got.ended.value
+        excerpt = got.body[:EXCERPT].decode("utf-8", "replace")
+        said = f", {printable(excerpt)}" if excerpt else ""
+        raise ServerFaultError(f"the {arm.value} server did not answer a warm-up request: {what}{said}")

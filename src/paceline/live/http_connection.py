@@ -1,0 +1,233 @@
+"""One connection, one request at a time: packets are stamped on receipt and parsed when there is a reason to.
+
+A reply ends by its own framing (a last chunk, a stated length) or, where it has none, with the connection. A last chunk ends in an empty
+line, so a packet that does is a reason to parse what is there; so is one too short to tell, and one before the headers are known.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import inf
+from time import perf_counter_ns
+from typing import cast
+
+from paceline.errors import ascii_controls
+from paceline.live.http_message import NotHttpError, Packet, Reply
+
+__all__ = ["Connection", "Received", "StreamEnd", "Timeouts"]
+
+HEADER_BYTES = 64 * 1024
+STREAM_BYTES = 64 * 1024 * 1024  # about 200,000 events: more than any answer, and a thousand cut short there still fit into memory
+EMPTY_LINE = b"\r\n\r\n"
+
+
+class StreamEnd(StrEnum):
+    """What the reply to one request ended in."""
+
+    COMPLETE = "complete"
+    CUT = "cut"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds until the first byte of the body, between packets after it, and in all; `inf` waits for ever."""
+
+    first_byte_s: float
+    gap_s: float
+    total_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What came back on one request.
+
+    Attributes:
+        sent_at_ns: when it was written, or given up where it never was; perf_counter_ns, as all instants here.
+        status: HTTP status, None where no whole header came.
+        headers: names in lower case.
+        packets: the body's pieces, chunked coding removed, each with the instant at which its packet came.
+        ended: how.
+        ended_at_ns: when the end was noticed.
+        error: what went wrong, printable; None where nothing did.
+        received_bytes: bytes received, headers and framing included.
+        sent_twice: the server had closed the idle connection, so the request was sent once more.
+
+    """
+
+    sent_at_ns: int
+    status: int | None
+    headers: Mapping[str, str]
+    packets: tuple[Packet, ...]
+    ended: StreamEnd
+    ended_at_ns: int
+    error: str | None
+    received_bytes: int
+    sent_twice: bool
+
+    @property
+    def body(self) -> bytes:
+        """The body as far as it came."""
+        return b"".join(data for _, data in self.packets)
+
+    def again(self) -> "Received":
+        """The same, marked as sent twice."""
+        return replace(self, sent_twice=True)
+
+
+class Connection(asyncio.Protocol):
+    """A connection to `peer`; `exchange` sends one request and gives what came back."""
+
+    __slots__ = ("_done", "_due_bytes", "_packets", "_received_bytes", "_reply", "_timeouts", "_timer", "_transport", "peer", "sent_at_ns")
+
+    def __init__(self, peer: tuple[bool, str, int]) -> None:
+        self.peer = peer
+        self.sent_at_ns = 0
+        self._transport: asyncio.Transport | None = None
+        self._done: asyncio.Future[Received] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._packets: list[Packet] = []
+        self._received_bytes = 0
+        self._due_bytes: float = 0
+        self._reply = Reply()
+        self._timeouts = Timeouts(first_byte_s=inf, gap_s=inf, total_s=inf)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another request can be written."""
+        return self._done is None and self._transport is not None and not self._transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop: stamp first, think later."""
+        self._packets.append((perf_counter_ns(), data))
+        self._received_bytes += len(data)
+        if self._received_bytes >= self._due_bytes or data[-4:] == EMPTY_LINE or len(data) < 4:
+            self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop: the end of a reply that has no other, or a cut."""
+        self._transport = None
+        if self._done is None:
+            return
+        error = self._read_on()
+        if (error is None and self._reply.status is not None and not self._reply.framed and exc is None) or self._reply.complete:
+            self._finish(StreamEnd.COMPLETE, None)
+        else:
+            where = "before a whole header came" if self._reply.status is None else "in the middle of the reply"
+            self._finish(StreamEnd.CUT, error or f"the connection closed {where}{f': {exc}' if exc else ''}")
+
+    async def exchange(self, request: bytes, timeouts: Timeouts, started: Callable[["Connection"], None] | None) -> Received:
+        """What came back on `request`; the connection must be open."""
+        assert self._transport is not None
+        assert self._done is None
+        loop = asyncio.get_running_loop()
+        self._packets, self._received_bytes, self._reply = [], 0, Reply()
+        self._timeouts, self._done = timeouts, loop.create_future()
+        done = self._done
+        self.sent_at_ns = perf_counter_ns()
+        self._transport.write(request)
+        self._watch()
+        if started is not None:
+            started(self)
+        try:
+            return await done
+        finally:
+            if self._done is not None:  # the awaiting task was cancelled
+                self._finish(StreamEnd.CANCELLED, None)
+
+    def cancel(self) -> None:
+        """End the request in flight, if any, as CANCELLED."""
+        if self._done is not None:
+            self._read_on()
+            self._finish(StreamEnd.CANCELLED, None)
+
+    def close(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _look(self) -> None:
+        """Parse what is there, and end the exchange if that was all."""
+        if self._done is None:  # nobody asked: such a connection is not used again
+            self.close()
+            return
+        error = self._read_on()
+        reply = self._reply
+        if reply.complete and error is None:
+            self._finish(StreamEnd.COMPLETE, None)
+        elif error is not None:
+            self._finish(StreamEnd.CUT, error)
+        elif self._received_bytes > (HEADER_BYTES if reply.status is None else STREAM_BYTES):
+            self._finish(StreamEnd.CUT, f"more than {self._received_bytes:,} bytes, which is more than this client holds of one reply")
+        else:
+            self._due_bytes = self._next_look(reply)
+
+    def _next_look(self, reply: Reply) -> int:
+        """At how many received bytes parsing is due, whatever the packet ends in."""
+        if reply.status is None:
+            return 0
+        due = reply.expected_body_bytes
+        if due is None:
+            return STREAM_BYTES + 1
+        return min(self._received_bytes + due - sum(len(data) for _, data in reply.body), STREAM_BYTES + 1)
+
+    def _read_on(self) -> str | None:
+        """Parse the packets not yet parsed; what is wrong with them, if anything."""
+        packets, self._packets = self._packets, []
+        try:
+            self._reply.feed(packets)
+        except NotHttpError as error:
+            return str(error)
+        return None
+
+    def _watch(self) -> None:
+        """End the exchange if it is late, else look again when it may be. One timer per request, not one per packet."""
+        if self._done is None:
+            return
+        now_ns = perf_counter_ns()
+        late = min(self._deadlines_ns(), key=lambda each: each[0])
+        if late[0] <= now_ns:
+            self._read_on()
+            self._finish(StreamEnd.TIMEOUT, late[1])
+        elif late[0] < inf:
+            self._timer = asyncio.get_running_loop().call_later((late[0] - now_ns) / 1e9, self._watch)
+
+    def _deadlines_ns(self) -> tuple[tuple[float, str], tuple[float, str]]:
+        """Until when to wait, and what to say after that."""
+        timeouts, body = self._timeouts, self._reply.body
+        total = (self.sent_at_ns + timeouts.total_s * 1e9, f"not finished within {timeouts.total_s:g} s")
+        if not body and (self._reply.status is None or not self._packets):
+            return total, (self.sent_at_ns + timeouts.first_byte_s * 1e9, f"no answer within {timeouts.first_byte_s:g} s")
+        last_ns = self._packets[-1][0] if self._packets else body[-1][0]
+        return total, (last_ns + timeouts.gap_s * 1e9, f"silent for {timeouts.gap_s:g} s in the middle of the answer")
+
+    def _finish(self, ended: StreamEnd, error: str | None) -> None:
+        done, self._done, reply = self._done, None, self._reply
+        self._due_bytes = 0  # whatever comes before the next request is looked at at once
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not (ended is StreamEnd.COMPLETE and reply.keep_alive):
+            self.close()
+        reply.close()
+        received = Received(
+            sent_at_ns=self.sent_at_ns,
+            status=reply.status,
+            headers=reply.headers,
+            packets=tuple(reply.body),
+            ended=ended,
+            ended_at_ns=perf_counter_ns(),
+            error=None if error is None else ascii_controls(error)[:300],
+            received_bytes=self._received_bytes,
+            sent_twice=False,
+        )
+        reply.body = []
+        if done is not None and not done.done():
+            done.set_result(received)

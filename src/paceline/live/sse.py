@@ -1,0 +1,88 @@
+"""Server-sent events out of stamped packets.
+
+A stream is lines ended by LF, CRLF or CR; a blank line ends an event; `data` lines of one event join with LF; comments and other fields
+carry nothing we measure, and of the other fields only `event` is kept (WHATWG HTML, "Interpreting an event stream"). An event's instant is
+that of the packet with the byte that completed it, so what is an event does not depend on how the bytes were cut into packets.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+__all__ = ["Event", "EventStream", "read_events"]
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# The last alternative may not give back half of a CRLF, or one line end would pass for a blank line.
+LINE_END = rb"(?:\r\n|\n|\r(?!\n))"
+BLANK_LINE = re.compile(LINE_END + rb"(?=" + LINE_END + rb")")
+LINE_ENDS = re.compile(LINE_END)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event: when its last byte came (perf_counter_ns), its data, and its `event` field ("" where it has none)."""
+
+    at_ns: int
+    data: bytes
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventStream:
+    """All events in order, and the bytes after the last one that no blank line completed."""
+
+    events: tuple[Event, ...]
+    rest: bytes
+
+
+def read_events(packets: Sequence[tuple[int, bytes]], *, ended: bool) -> EventStream:
+    """The events in (instant, bytes) packets.
+
+    Where the stream `ended` by itself, a last event without its blank line counts too; a cut one leaves it in `rest`.
+    """
+    whole = b"".join(data for _, data in packets)
+    ends = list(accumulate(len(data) for _, data in packets))
+    start = len(BYTE_ORDER_MARK) if whole.startswith(BYTE_ORDER_MARK) else 0
+    events: list[Event] = []
+    packet = 0
+    for end in _blank_lines(whole):
+        if end < start:
+            continue
+        if ends[packet] <= end:
+            packet = bisect_right(ends, end, lo=packet)
+        event = _event(packets[packet][0], whole[start:end])
+        if event is not None:
+            events.append(event)
+        start = end
+    rest = whole[start:].lstrip(b"\r\n")
+    last = _event(packets[-1][0], rest) if ended and rest else None
+    return EventStream((*events, last), b"") if last is not None else EventStream(tuple(events), rest)
+
+
+def _blank_lines(whole: bytes) -> Iterator[int]:
+    """The place of each byte that ends a blank line, in order."""
+    if b"\r" in whole:
+        yield from (found.end() for found in BLANK_LINE.finditer(whole))
+        return
+    at = whole.find(b"\n\n")
+    while at >= 0:
+        yield at + 1
+        at = whole.find(b"\n\n", at + 1)
+
+
+def _event(at_ns: int, block: bytes) -> Event | None:
+    """The event of one block of lines, None where it has no data."""
+    block = block.strip(b"\r\n")
+    if block.startswith(b"data: ") and b"\n" not in block and b"\r" not in block:
+        return Event(at_ns, block[6:], "")
+    kind, data = "", None
+    for line in LINE_ENDS.split(block):
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            data = value if data is None else data + b"\n" + value
+        elif name == b"event":
+            kind = value.decode("utf-8", "replace")
+    return None if data is None else Event(at_ns, data, kind)
