@@ -8,6 +8,7 @@ never from itself; else everything in --fit forecasts --score. Nothing is fitted
 
     rho_median_error           median of |predicted − measured| / measured
     constant_rho_median_error  the same for the best constant ρ of the rows that were fitted, under the same protocol
+    constant_in_sample_rho_median_error  and for the best constant chosen with all answers known, which no forecast could
     balanced_sign_accuracy     mean over rows with S > 1 and rows with S < 1 of the share whose predicted S lies on the same side
     range_coverage             share of rows whose measured ρ lies in the stated range
 
@@ -38,7 +39,9 @@ from paceline.forecast.calibrate import Observation, Prior, calibrate, predicted
 from paceline.forecast.engine_cost import EngineCost
 
 SPREAD = 0.1  # of ln ρ between rows that a triple should explain
-START = Prior(EngineCost(overhead_s=0.0007, draft_scale=1.0, efficiency=1.0), overhead_sd=1.0, draft_sd=0.5, efficiency_sd=0.1)
+# The intercept of EAGLE in vllm-project/vllm#20780, .62 ms, less the .3 ms by which verifying takes longer there: the kernels price that.
+STATED_OVERHEAD_S = 0.0003
+START = Prior(EngineCost(STATED_OVERHEAD_S, draft_scale=1.0, efficiency=1.0), overhead_sd=1.0, draft_sd=0.5, efficiency_sd=0.1)
 FAMILY_SD = 0.6  # of the prior's, for a family around all rows together
 LITTLE_SAID = 0.25
 PRIOR_PREFILL_SLOWDOWN = 0.1
@@ -177,7 +180,8 @@ def summary(scored: Sequence[Scored], excluded: Sequence[tuple[str, str]], learn
         "rows": len(scored),
         "rho_median_error": statistics.median(each.error for each in scored),
         "constant_rho_median_error": statistics.median(abs(each.constant / each.row.ratio - 1) for each in scored),
-        "best_constant_overall": {"rho": overall, "median_error": statistics.median(abs(overall / each - 1) for each in ratios)},
+        "constant_in_sample_rho_median_error": statistics.median(abs(overall / each - 1) for each in ratios),
+        "constant_in_sample_rho": overall,
         "balanced_sign_accuracy": _balanced(scored),
         "always_faster_accuracy": statistics.fmean(each.row.speedup > 1 for each in scored),
         "range_coverage": statistics.fmean(each.low <= each.row.ratio <= each.high for each in scored),
@@ -335,7 +339,7 @@ def table(figures: Mapping[str, Any]) -> str:
         "|---|---|",
         f"| median error of ρ | {figures['rho_median_error']:.1%} |",
         f"| the same for the best constant ρ | {figures['constant_rho_median_error']:.1%} |",
-        f"| and for the best constant chosen with all answers known | {figures['best_constant_overall']['median_error']:.1%} |",
+        f"| and for the best constant chosen with all answers known | {figures['constant_in_sample_rho_median_error']:.1%} |",
         f"| balanced sign accuracy | {'one side only' if sign is None else format(sign, '.1%')} |",
         f"| always saying faster is right in | {figures['always_faster_accuracy']:.1%} |",
         f"| measured ρ inside the stated range | {figures['range_coverage']:.1%} |",

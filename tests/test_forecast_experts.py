@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from paceline.errors import BadInputError
 from paceline.forecast.draft_memory import block_drafter, draft_model, draft_shape, eagle3_head, head_intermediate, mtp_layer
+from paceline.forecast.drafting import drafting
+from paceline.forecast.engine_cost import uncalibrated
 from paceline.forecast.kernels import captured_tokens, coefficient, expert_seconds
 from paceline.forecast.roofline import Placement, forward, placed
 from paceline.forecast.shapes import gpu, known_models, model
@@ -82,10 +84,37 @@ def test_a_recurrent_state_is_written_once_per_verified_token() -> None:
         cost = step_cost(target=shape, gpu=H200, gpus=1, dtype=Dtype.BF16, speculation=each, draft=draft, max_tokens=64, max_requests=4)
         return step_seconds(cost, requests=4, context_tokens=100, speculation=each, coverage=1.0)
 
-    state_s = 37_748_736 * 4 / (4.8e12 * 0.92)
+    state_s = 37_748_736 * 4 / (4.8e12 * 0.16)
     without = replace(hybrid, state_elements=0)
     assert seconds(hybrid, None) - seconds(without, None) == pytest.approx(4 * 2 * state_s)
     assert seconds(hybrid, speculation) - seconds(without, speculation) == pytest.approx(4 * (1 + 1 + K) * state_s)
+
+
+@pytest.mark.parametrize(("requests", "measured_ms"), [(1, 21.2), (8, 24.7), (32, 37.1)])
+def test_a_plain_step_of_a_hybrid_takes_what_was_measured(requests: int, measured_ms: float) -> None:
+    """Qwen3.6-27B in bf16 on 2 A100, plain arms of the Domino model card: each request's state costs .4 ms a step, its KV cache .01 ms."""
+    cost = step_cost(
+        target=model("qwen3.6-27b"),
+        gpu=gpu("a100"),
+        gpus=2,
+        dtype=Dtype.BF16,
+        speculation=None,
+        draft=None,
+        max_tokens=requests,
+        max_requests=requests,
+    )
+    found = 1e3 * step_seconds(cost, requests=requests, context_tokens=700, speculation=None, coverage=0.0)
+    assert found == pytest.approx(measured_ms, rel=0.03)
+
+
+def test_a_mixture_of_experts_in_fp4_reads_the_rest_in_bf16() -> None:
+    """Attention priced at a quarter of its bytes makes a plain step look short and every draft dear. A dense model is fp4 throughout."""
+    where = {dtype: Placement(gpu=gpu("gb200"), gpus=4, dtype=dtype) for dtype in (Dtype.FP4, Dtype.BF16)}
+    mixed = {dtype: forward(DEEPSEEK, each, max_tokens=1, per_request=1) for dtype, each in where.items()}
+    assert mixed[Dtype.FP4].linears_s[1] == mixed[Dtype.BF16].linears_s[1]
+    assert mixed[Dtype.FP4].experts_s[1] < mixed[Dtype.BF16].experts_s[1]
+    dense = {dtype: forward(model("qwen3-32b"), each, max_tokens=1, per_request=1).linears_s[1] for dtype, each in where.items()}
+    assert dense[Dtype.FP4] < dense[Dtype.BF16] / 2
 
 
 def test_a_step_past_the_captured_size_waits_for_its_launches() -> None:
@@ -136,6 +165,23 @@ def test_a_parallel_drafter_drafts_all_its_tokens_in_one_pass() -> None:
     block = block_drafter(target)
     assert ratio(15, block) < 1.1 * ratio(3, block)
     assert ratio(15, mtp_layer(target)) > 1.5 * ratio(3, mtp_layer(target))
+
+
+def test_each_layer_of_a_parallel_drafter_waits_to_be_launched() -> None:
+    """Five layers launched as quickly as one made DFlash a third cheaper than it was (Qwen3.6-27B on 2 A100, Domino model card)."""
+    target, where = model("llama-3.1-8b"), Placement(gpu=H200, gpus=1, dtype=Dtype.BF16)
+    block = block_drafter(target)
+    verify = forward(target, where, max_tokens=8, per_request=8)
+
+    def draft_s(draft: DraftShape) -> float:
+        found = drafting(
+            Speculation(Method.MTP, 7, None), draft, target=target, where=where, verify=verify, max_requests=1, engine=uncalibrated(1)
+        )
+        return float(found.draft_s[1])
+
+    read_s = (draft_s(block) - 0.0006) / (1 + 7 / 256) - 5 * 0.00025
+    assert read_s == pytest.approx(2 * (5 * target.dense_layer_parameters + target.head_parameters) / 3.6e12, rel=0.1)
+    assert draft_s(replace(block, whole_block=False)) == pytest.approx(0.0006 + 7 * (0.00025 + read_s) * (1 + 1 / 256))
 
 
 @pytest.mark.parametrize(

@@ -51,10 +51,10 @@ def rows(
 
 
 def test_the_8b_model_on_an_h100_at_batch_1() -> None:
-    """ρ about 1.47 (break-even .16 · 3); with 2.39 tokens per step 1.63 times, where vLLM measured 1.73 (arXiv 2601.11580, GSM8K)."""
+    """With 2.39 tokens per step vLLM measured 1.73 times (arXiv 2601.11580, EAGLE, GSM8K), so ρ = 1.38; an EAGLE-3 head is no dearer."""
     (row,) = rows(Acceptance.from_acceptance_length(2.394, draft_tokens=3), concurrencies=[1])
-    assert row.step_time_ratio.value == pytest.approx(1.47, abs=0.03)
-    assert row.speedup.value == pytest.approx(1.63, abs=0.04)
+    assert row.step_time_ratio.value == pytest.approx(1.38, abs=0.03)
+    assert row.speedup.value == pytest.approx(1.73, abs=0.04)
     assert row.tokens_per_step == pytest.approx(2.394)
     assert row.bound is Bound.MEMORY
     assert row.plain_step_s == pytest.approx(6.6e-3, abs=0.1e-3)
@@ -100,10 +100,10 @@ def test_over_pcie_the_all_reduces_bind() -> None:
 
 
 def test_a_tiny_target_is_bound_by_overhead() -> None:
-    """135 M weights take .1 ms, the engine and the head's passes 3 ms: drafting hardly pays there on a large GPU."""
+    """135 M weights take .1 ms, the engine and the head's passes 2.6 ms: of 2.5 tokens per step little is left on a large GPU."""
     (row,) = rows(Acceptance.from_alpha(0.5, draft_tokens=3), target="smollm2-135m", concurrencies=[1])
     assert row.bound is Bound.OVERHEAD
-    assert row.speedup.value < 1.1
+    assert row.speedup.value < 1.25
 
 
 def test_short_outputs_gain_less_because_of_prefill() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import paceline
-from paceline.cli import experiment, operate, predict
+from paceline.cli import experiment, operate, predict, rehearse
 from paceline.errors import PacelineError, printable
 
 __all__ = ["build_parser", "main"]
@@ -41,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="paceline", description="Speculative decoding into production, or not: forecast, measure, decide, roll out.")
     parser.add_argument("--version", action="version", version=f"paceline {paceline.__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for group in (operate, predict, experiment):
+    for group in (operate, predict, experiment, rehearse):
         group.add_verbs(verbs)
     return parser
 

@@ -22,6 +22,7 @@ __all__ = [
     "SegmentShare",
     "Verbs",
     "add_acceptance",
+    "add_draws",
     "add_hardware",
     "add_json",
     "add_method",
@@ -44,6 +45,7 @@ __all__ = [
     "scenario_asked",
     "segment_share",
     "stated_acceptance",
+    "whole_number",
 ]
 
 if TYPE_CHECKING:
@@ -185,6 +187,11 @@ def tree(text: str) -> Tree:
     return asked
 
 
+def drafting_method(text: str) -> Method | str:
+    """A method, or what is none: `choices` judges that."""
+    return Method(text) if text in list(Method) else text
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """`--json`."""
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
@@ -209,10 +216,11 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_method(parser: argparse.ArgumentParser) -> None:
-    """How tokens are drafted."""
+def add_method(parser: argparse.ArgumentParser, *, or_none: bool) -> None:
+    """How tokens are drafted; with `or_none`, perhaps not at all."""
     group = parser.add_argument_group("speculation")
-    group.add_argument("--method", type=Method, choices=list(Method), default=Method.EAGLE3, help="what drafts (default eagle3)")
+    choices = [*map(str, Method), *(["none"] if or_none else [])]
+    group.add_argument("--method", type=drafting_method, choices=choices, default=Method.EAGLE3, help="what drafts (default eagle3)")
     group.add_argument("--draft", default=None, metavar="NAME|DIR", help="the draft model: a well-known name, a config.json or its folder")
     group.add_argument("--draft-tokens", type=positive_int, default=3, metavar="K", help="tokens drafted per step (default 3)")
     group.add_argument(
@@ -324,6 +332,18 @@ def add_simulation(parser: argparse.ArgumentParser) -> None:
     add_replica(parser)
     group = parser.add_argument_group("simulation")
     group.add_argument("--requests", type=positive_int, default=1000, metavar="N", help="requests measured in each arm (default 1000)")
+    add_draws(group)
+    group.add_argument(
+        "--assume-output-tokens",
+        type=positive_int,
+        default=250,
+        metavar="N",
+        help="output length where the log has no answers (default 250)",
+    )
+
+
+def add_draws(group: Any) -> None:
+    """How acceptance is drawn."""
     group.add_argument(
         "--spread", type=not_negative, default=0.5, metavar="SD", help="between-request spread of acceptance, in logits (default .5)"
     )
@@ -333,13 +353,6 @@ def add_simulation(parser: argparse.ArgumentParser) -> None:
         choices=list(Rejection),
         default=Rejection.IN_PASS,
         help="where the token after a rejection comes from: the same pass (standard) or the textbook's second one",
-    )
-    group.add_argument(
-        "--assume-output-tokens",
-        type=positive_int,
-        default=250,
-        metavar="N",
-        help="output length where the log has no answers (default 250)",
     )
 
 

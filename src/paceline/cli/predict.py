@@ -76,7 +76,7 @@ def _add_forecast(verbs: Verbs) -> None:
         example="paceline forecast --target llama-3.3-70b --gpu h100 --gpus 4 --method eagle3 --alpha 0.5 --concurrency 1,8,64,256",
     )
     add_hardware(parser)
-    add_method(parser)
+    add_method(parser, or_none=False)
     add_acceptance(parser)
     parser.add_argument("--concurrency", type=counts, default=(1, 8, 32, 64, 128, 256), metavar="N,…", help="requests decoding together")
     parser.add_argument(
@@ -120,7 +120,7 @@ def _add_memory(verbs: Verbs) -> None:
         example="paceline memory --target llama-3.3-70b --gpu h100 --gpus 2 --dtype fp8 --method eagle3 --context 2000",
     )
     add_hardware(parser)
-    add_method(parser)
+    add_method(parser, or_none=False)
     parser.add_argument("--context", type=positive_int, default=2000, metavar="TOKENS", help="tokens of context per request (default 2000)")
     add_json(parser)
 
@@ -140,7 +140,7 @@ def _add_simulate(verbs: Verbs) -> None:
         example="paceline simulate --traffic demo --target llama-3.3-70b --gpu h100 --gpus 4 --concurrency 32 --out out-simulate",
     )
     add_hardware(parser)
-    add_method(parser)
+    add_method(parser, or_none=False)
     add_acceptance(parser)
     add_traffic(parser)
     parser.add_argument(
@@ -175,7 +175,7 @@ def _add_sweep(verbs: Verbs) -> None:
         example="paceline sweep --gpu h100 --gpus 4 --alphas .3,.5,.7 --draft-lengths 1,3,5 --concurrencies 1,8,64,256",
     )
     add_hardware(parser)
-    add_method(parser)
+    add_method(parser, or_none=False)
     group = parser.add_argument_group("grid")
     group.add_argument(
         "--alphas",

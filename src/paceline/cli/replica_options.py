@@ -1,12 +1,12 @@
 """Options of the whole replica: arrivals that burst or are sped up, draft length by batch, promised latencies."""
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paceline.cli.options import duration, fraction, positive
 from paceline.errors import BadInputError, printable
 
-__all__ = ["add_whole_replica", "asked_lengths", "length_table", "slo"]
+__all__ = ["add_draft_lengths", "add_whole_replica", "asked_lengths", "length_table", "slo"]
 
 if TYPE_CHECKING:
     from paceline.simulate.draft_lengths import Ladder, LengthTable
@@ -56,6 +56,14 @@ def add_whole_replica(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--time-scale", type=positive, default=1.0, metavar="X", help="with --own-times: 2 sends the trace twice as fast (default 1)"
     )
+    add_draft_lengths(group)
+    group.add_argument(
+        "--slo", type=slo, default=None, metavar="ttft=T,tpot=T", help="promised latencies, such as ttft=500ms,tpot=50ms: adds goodput"
+    )
+
+
+def add_draft_lengths(group: Any) -> None:
+    """Acceptance that persists, and draft lengths by batch."""
     group.add_argument(
         "--persistence",
         type=fraction,
@@ -73,9 +81,6 @@ def add_whole_replica(parser: argparse.ArgumentParser) -> None:
     )
     lengths.add_argument(
         "--adaptive", action="store_true", help="SGLang's adaptive ladder 1, 3, 5, 7 by acceptance and batch; needs --draft-tokens 7"
-    )
-    group.add_argument(
-        "--slo", type=slo, default=None, metavar="ttft=T,tpot=T", help="promised latencies, such as ttft=500ms,tpot=50ms: adds goodput"
     )
 
 

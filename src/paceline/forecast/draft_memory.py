@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from paceline.data.tables import table
 from paceline.errors import BadInputError, printable
 from paceline.forecast.kernels import coefficient
-from paceline.forecast.roofline import Placement, kv_bytes_per_token, placed
+from paceline.forecast.roofline import Placement, fixed_dtype, kv_bytes_per_token, placed
 from paceline.hardware import DraftShape, Dtype, Gpu, ModelShape
 from paceline.speculation.method import Method, Speculation
 
@@ -203,8 +203,8 @@ def memory(
     """Whether target and draft fit, and how many requests of `context_tokens` fit without and with the draft.
 
     `utilisation` is the share of memory the engine may use, weights included (vLLM: gpu_memory_utilization). The decoder layers are stored
-    in the placement's dtype; embeddings, LM head, draft and KV cache stay bf16. All are split over the GPUs. Activations and CUDA graphs
-    are not counted: the room above `utilisation` is theirs.
+    in the placement's dtype (of a mixture of experts in fp4 only the routed experts); embeddings, LM head, draft and KV cache stay bf16.
+    All are split over the GPUs. Activations and CUDA graphs are not counted: the room above `utilisation` is theirs.
 
     Raises:
         BadInputError: the target, or the target with its draft, does not fit; or context or utilisation is out of range.
@@ -243,8 +243,9 @@ def memory(
 
 
 def _target_bytes(target: ModelShape, dtype: Dtype) -> float:
-    layers = target.decoder_parameters
-    return layers * dtype.weight_bytes + (target.parameters - layers) * Dtype.BF16.weight_bytes
+    layers, fixed = target.decoder_parameters, target.fixed_decoder_parameters
+    decoder_bytes = fixed * fixed_dtype(target, dtype).weight_bytes + (layers - fixed) * dtype.weight_bytes
+    return decoder_bytes + (target.parameters - layers) * Dtype.BF16.weight_bytes
 
 
 def _need_fit(what: str, needed_bytes: float, usable_bytes: float, gpu: Gpu, gpus: int) -> None:

@@ -1,7 +1,7 @@
 """Seconds that drafting adds to a step, by requests that draft.
 
     head (EAGLE, EAGLE-2, EAGLE-3, MTP)  d0 + K · pass · (1 + B / 256)        pass = latency + reading the head's weights (+ its experts)
-    parallel drafter                     d0 + pass of K tokens per request
+    parallel drafter                     d0 + pass of K tokens per request    with the latency of each of its layers
     draft model                          d0 + K · (its own forward of B tokens + launch latency)
     n-gram, suffix                       0.6 % of the verifying forward
 
@@ -82,9 +82,9 @@ def drafting(
 
 
 def _head_pass(method: Method, draft: DraftShape, target: ModelShape, where: Placement, drafted: FloatArray, *, several: str) -> FloatArray:
-    shared = method in SHARES_TARGET_HEAD
-    weights = draft.pass_parameters + (target.head_parameters if shared else 0)
-    latency_s = coefficient(f"{'shared_head' if shared else 'draft'}_pass_latency{several}")
+    weights = draft.pass_parameters + (target.head_parameters if method in SHARES_TARGET_HEAD else 0)
+    layers = coefficient("block_draft_layers") if draft.whole_block else 1.0
+    latency_s = layers * coefficient(f"head_pass_latency{several}")
     read_s = _read_seconds(weights, where)
     fixed_s = np.asarray((latency_s + read_s) * (1 + drafted / coefficient("draft_pass_requests")))
     return fixed_s + _draft_experts(draft, where, drafted)

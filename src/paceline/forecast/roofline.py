@@ -6,9 +6,10 @@ A step of more tokens than servers capture in CUDA graphs is launched kernel by 
 
 Attention reads each request's keys and values once for all its verified tokens; where their arithmetic takes longer than that read (latent
 attention works near the ridge with one token already) the arithmetic binds, and grows with the verified tokens. A recurrent state is read
-once per request and written once per verified token, because a rejection has to go back to it.
+once per request and written once per verified token, because a rejection has to go back to it, at a small share of the bandwidth.
 
-The weights' dtype prices the linears; the LM head and the KV cache stay bf16. Tensor parallelism splits weights, head and KV heads (a KV
+The weights' dtype prices the linears; the LM head and the KV cache stay bf16, and so does a mixture of experts in fp4 beside its routed
+experts. Tensor parallelism splits weights, head and KV heads (a KV
 head is not split but copied, where there are more GPUs than KV heads) and adds two all-reduces per layer.
 """
 
@@ -29,7 +30,7 @@ from paceline.forecast.kernels import (
 )
 from paceline.hardware import Dtype, Gpu, ModelShape
 
-__all__ = ["Forward", "Placement", "forward", "kv_bytes_per_token", "layer_weights", "placed", "slowed"]
+__all__ = ["Forward", "Placement", "fixed_dtype", "forward", "kv_bytes_per_token", "layer_weights", "placed", "slowed"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -100,6 +101,15 @@ def layer_weights(model: ModelShape) -> int:
     return model.fixed_decoder_parameters - 2 * model.layers * model.hidden
 
 
+def fixed_dtype(target: ModelShape, dtype: Dtype) -> Dtype:
+    """What the decoder's weights that are no routed experts are stored in, where the checkpoint is `dtype`.
+
+    A mixture of experts in fp4 keeps all but its routed experts in bf16. Source: total size of Qwen3.8-2.4T-A95B in NVFP4, 1447 GB
+    (vllm-project/recipes @31dd9a4), which is 2370 billion expert weights in fp4 and the rest in bf16; gpt-oss in MXFP4 likewise.
+    """
+    return Dtype.BF16 if dtype is Dtype.FP4 and target.routed is not None else dtype
+
+
 def kv_bytes_per_token(kv_elements: int, *, kv_heads: int, gpus: int) -> float:
     """Bytes of KV cache per token on each GPU; a KV head is copied where the GPUs are more than the KV heads."""
     return kv_elements * coefficient("kv_bytes_per_element") / min(gpus, kv_heads)
@@ -134,7 +144,8 @@ def forward(target: ModelShape, where: Placement, *, max_tokens: int, per_reques
     reduce_s = all_reduce_seconds(elements=tokens * target.hidden, gpu=gpu, gpus=gpus)
     kv_bytes = kv_bytes_per_token(target.kv_elements_per_token, kv_heads=target.kv_heads, gpus=gpus)
     peak = gpus * gpu.peak_flops_per_s(Dtype.BF16)
-    linears_s = linear_seconds(weights=layer_weights(target) / gpus, tokens=tokens, gpu=gpu, dtype=where.dtype)
+    state_bytes = target.state_elements * coefficient("state_bytes_per_element") / gpus
+    linears_s = linear_seconds(weights=layer_weights(target) / gpus, tokens=tokens, gpu=gpu, dtype=fixed_dtype(target, where.dtype))
     routed = target.routed
     experts_s = np.zeros_like(tokens)
     if routed is not None:
@@ -150,6 +161,6 @@ def forward(target: ModelShape, where: Placement, *, max_tokens: int, per_reques
         overhead_s=coefficient("engine_overhead_s" if gpus == 1 else "engine_overhead_tp_s"),
         kv_read_s=kv_bytes / (gpu.bandwidth_bytes_per_s * kv_efficiency(gpu)),
         attention_s=target.attention_flops / (peak * coefficient("decode_attention_efficiency")),
-        state_s=target.state_elements * coefficient("state_bytes_per_element") / (gpus * gpu.bandwidth_bytes_per_s * kv_efficiency(gpu)),
+        state_s=state_bytes / (gpu.bandwidth_bytes_per_s * coefficient("state_efficiency")),
         prefill_attention_s=target.prefill_attention_flops / (peak * coefficient("prefill_attention_efficiency")),
     )

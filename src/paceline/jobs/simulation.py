@@ -17,7 +17,7 @@ from paceline.speculation.acceptance import Acceptance
 from paceline.traffic.synthetic import bursty_arrivals, repeat_to, rescaled_arrivals
 from paceline.workload import Workload
 
-__all__ = ["BLOCK_TOKENS", "SimulationPlan", "cost_of", "limits_of", "need_seats", "replica_of", "simulated_arms"]
+__all__ = ["BLOCK_TOKENS", "SimulationPlan", "cost_of", "costs_of_lengths", "limits_of", "need_seats", "replica_of", "simulated_arms"]
 
 BLOCK_TOKENS = 16
 MOST_REQUESTS = 1_000_000
@@ -103,7 +103,7 @@ def simulated_arms(
     speculative = simulate(
         requests,
         replica=replica_of(room.speculative_kv_tokens, plan),
-        step_cost=_speculative_costs(scenario, plan),
+        step_cost=costs_of_lengths(scenario, plan),
         drafting=drafting,
         load=load,
         seed=plan.seed,
@@ -148,7 +148,7 @@ def replica_of(kv_tokens: int, plan: SimulationPlan) -> Replica:
     )
 
 
-def _speculative_costs(scenario: Scenario, plan: SimulationPlan) -> StepCost | tuple[StepCost, ...]:
+def costs_of_lengths(scenario: Scenario, plan: SimulationPlan) -> StepCost | tuple[StepCost, ...]:
     """The cost of the draft length, or of each from 0 on where it changes by batch."""
     longest = scenario.speculation.draft_tokens
     if plan.lengths is None:

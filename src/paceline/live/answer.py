@@ -119,7 +119,7 @@ def _ending(received: Received, reading: Reading) -> tuple[Ended, str | None]:
     if received.ended is StreamEnd.CANCELLED:
         return Ended.CANCELLED, received.error or "cancelled"
     if received.ended is StreamEnd.TIMEOUT:
-        return Ended.TIMEOUT, received.error
+        return Ended.TIMEOUT, received.error or "timed out"
     if received.status is None:
         return Ended.ERROR, received.error or "no reply"
     if received.status != 200:

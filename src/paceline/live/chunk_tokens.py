@@ -105,8 +105,7 @@ def _from_server(reading: Reading, total: int | None, most: int) -> tuple[list[i
         known = [each for each in counts if each is not None]
         if len(known) == len(chunks) and _mostly(known) and sum(known) <= most:
             return known, tokens_from
-    ended_unseen = total == len(chunks) + 1 and reading.finish_reason == "stop"
-    if total is not None and (total == len(chunks) or ended_unseen):
+    if total is not None and total == len(chunks):
         return [1] * len(chunks), TokensFrom.CHUNKS
     return None, TokensFrom.ASSUMED
 

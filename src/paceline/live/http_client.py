@@ -1,7 +1,7 @@
 """An HTTP client that stamps every packet when it comes and reads it later.
 
 Rules.
-- `data_received` notes (perf_counter_ns, bytes) and looks at the last four bytes; HTTP is parsed when the end is suspected, when headers
+- `data_received` notes (perf_counter_ns, bytes) and looks for an empty line; HTTP is parsed when the end is suspected, when headers
   are still missing, or when the stream is over. So each packet is parsed once, and none before it was stamped.
 - What a stream ends in is a value (`StreamEnd`), not an exception: refused, cut, timed out, cancelled.
 - Connections stay open between requests. A server may close an idle one just when a request is written to it; where nothing came back on

@@ -1,7 +1,7 @@
 """One connection, one request at a time: packets are stamped on receipt and parsed when there is a reason to.
 
 A reply ends by its own framing (a last chunk, a stated length) or, where it has none, with the connection. A last chunk ends in an empty
-line, so a packet that does is a reason to parse what is there; so is one too short to tell, and one before the headers are known.
+line, so a packet with one is a reason to parse what is there; so is one too short to tell, and one before the headers are known.
 """
 
 import asyncio
@@ -100,6 +100,11 @@ class Connection(asyncio.Protocol):
         """Whether another request can be written."""
         return self._done is None and self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def received_bytes(self) -> int:
+        """Bytes received on the request in flight, or the last one."""
+        return self._received_bytes
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
         self._transport = cast("asyncio.Transport", transport)
@@ -108,7 +113,7 @@ class Connection(asyncio.Protocol):
         """Called by the event loop: stamp first, think later."""
         self._packets.append((perf_counter_ns(), data))
         self._received_bytes += len(data)
-        if self._received_bytes >= self._due_bytes or data[-4:] == EMPTY_LINE or len(data) < 4:
+        if self._received_bytes >= self._due_bytes or EMPTY_LINE in data or len(data) < 4:
             self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -196,8 +201,10 @@ class Connection(asyncio.Protocol):
         if late[0] <= now_ns:
             self._read_on()
             self._finish(StreamEnd.TIMEOUT, late[1])
-        elif late[0] < inf:
-            self._timer = asyncio.get_running_loop().call_later((late[0] - now_ns) / 1e9, self._watch)
+            return
+        wait_s = min((late[0] - now_ns) / 1e9, self._timeouts.gap_s)  # the first byte starts another clock, and no timer hears of it
+        if wait_s < inf:
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._watch)
 
     def _deadlines_ns(self) -> tuple[tuple[float, str], tuple[float, str]]:
         """Until when to wait, and what to say after that."""

@@ -51,6 +51,8 @@ def address_of(url: str) -> Address:
             no URL has.
 
     """
+    if "@" in url.partition("?")[0]:  # before anything is quoted
+        raise BadInputError("a URL with a user in it would carry a secret into files; leave it out and set PACELINE_API_KEY")
     if not url.isascii() or any(each <= " " or each == "\x7f" for each in url):
         raise BadInputError(f"{printable(url)} holds a blank, a control or a non-ASCII character; percent-encode it")
     try:
@@ -60,8 +62,6 @@ def address_of(url: str) -> Address:
         raise BadInputError(f"{printable(url)} is not a URL: {error}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadInputError(f"{printable(url)} is not a server's URL; it begins with http:// or https:// and names a host")
-    if "@" in parts.netloc:
-        raise BadInputError("a URL with a user or password in it would be written to files; set PACELINE_API_KEY instead")
     tls = parts.scheme == "https"
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Address(tls=tls, host=parts.hostname, port=port if port is not None else 443 if tls else 80, target=target)

@@ -69,7 +69,7 @@ def _own_drafts(said: Mapping[str, object], *, output_tokens: int, messages: int
     ratio = said.get("avg_decoded_tokens_per_iter")
     if ratio is None:
         return OwnDrafts(None, None, None, ())
-    if not (isinstance(ratio, int | float) and isfinite(ratio) and 1 <= ratio <= MOST):
+    if isinstance(ratio, bool) or not (isinstance(ratio, int | float) and isfinite(ratio) and 1 <= ratio <= MOST):
         raise BadInputError(f"avg_decoded_tokens_per_iter = {printable(ratio)} is not a number from 1 on")
     return OwnDrafts("tensorrt_llm", None, float(ratio), ())
 

@@ -69,7 +69,7 @@ from paceline.simulate.state import (
     State,
 )
 
-__all__ = ["advance"]
+__all__ = ["abort", "advance"]
 
 
 @compiled(s, draws, ladder, prefixes)
@@ -216,13 +216,22 @@ def _forward(state: State, rules: Rules, cost: Cost) -> float:
 
 
 @compiled(s, draws, ladder, prefixes)
-def _finish(state: State, r: int) -> None:
-    """Free what request r holds and keep what it got."""
+def _leave(state: State, r: int) -> None:
+    """Free what request r holds."""
     table, counts = state.table, state.counts
     prefixes.unpin(state, r)
     counts[FREE_BLOCKS] += table[r, BLOCKS]
     table[r, BLOCKS] = 0
     counts[FINISHED] += 1
+    state.buffers[counts[FREE_BUFFERS]] = table[r, BUFFER]
+    counts[FREE_BUFFERS] += 1
+
+
+@compiled(s, draws, ladder, prefixes)
+def _finish(state: State, r: int) -> None:
+    """Let request r go and keep what it got."""
+    table, counts = state.table, state.counts
+    _leave(state, r)
     buffer, chunks = table[r, BUFFER], table[r, CHUNKS]
     if table[r, PAUSED]:
         table[r, INSTANTS_FROM] = counts[LOGGED_INSTANTS]
@@ -234,8 +243,6 @@ def _finish(state: State, r: int) -> None:
         for chunk in range(chunks):
             state.log_tokens[counts[LOGGED] + chunk] = state.buffer_tokens[buffer, chunk]
         counts[LOGGED] += chunks
-    state.buffers[counts[FREE_BUFFERS]] = buffer
-    counts[FREE_BUFFERS] += 1
 
 
 @compiled(s, draws, ladder, prefixes)
@@ -300,3 +307,28 @@ def advance(state: State, rules: Rules, cost: Cost, most_steps: int) -> None:
         prefixes.evict(state, rules)
         seconds[CLOCK] += _forward(state, rules, cost)
         _emit(state, rules)
+
+
+@compiled(s, draws, ladder, prefixes)
+def _without(members: IntArray, count: int, r: int) -> int:
+    """How many members are left when r, if it is one, is taken out; the others keep their order."""
+    kept = 0
+    for place in range(count):
+        members[kept] = members[place]
+        kept += members[place] != r
+    return kept
+
+
+@compiled(s, draws, ladder, prefixes)
+def abort(state: State, r: int) -> None:
+    """Let request r, which has not left yet, go between two steps: what it holds is free, and where it waits it is refused."""
+    table, counts = state.table, state.counts
+    admitted = counts[RUNNING] + counts[PREEMPTED]
+    counts[RUNNING] = _without(state.running, counts[RUNNING], r)
+    counts[PREEMPTED] = _without(state.preempted, counts[PREEMPTED], r)
+    if counts[RUNNING] + counts[PREEMPTED] < admitted:
+        _leave(state, r)
+        return
+    table[r, REFUSE] = 1
+    if r < counts[ARRIVED]:
+        counts[REFUSED] += 1

@@ -14,7 +14,7 @@ from paceline.simulate.state import SizeArray, State
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.workload import Request, Workload
 
-__all__ = ["record"]
+__all__ = ["counts_from", "record"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -80,7 +80,7 @@ class _Sizes:
         return found
 
 
-def _counts(steps: int, drafted_tokens: int, at_least: list[int]) -> AcceptanceCounts:
+def counts_from(steps: int, drafted_tokens: int, at_least: list[int]) -> AcceptanceCounts:
     """Counts from drafted steps that accepted at least 0, 1, … K drafts."""
     positions = tuple(at_least[1:])
     return AcceptanceCounts(
@@ -95,7 +95,7 @@ def _counts(steps: int, drafted_tokens: int, at_least: list[int]) -> AcceptanceC
 def _by_request(state: State) -> Iterator[AcceptanceCounts]:
     """Each request's counts."""
     steps, drafted = state.table[:, columns.STEPS].tolist(), state.table[:, columns.DRAFTED].tolist()
-    return map(_counts, steps, drafted, _at_least(state).tolist())
+    return map(counts_from, steps, drafted, _at_least(state).tolist())
 
 
 def _by_segment(state: State, workload: Workload) -> dict[str, AcceptanceCounts]:
@@ -103,7 +103,7 @@ def _by_segment(state: State, workload: Workload) -> dict[str, AcceptanceCounts]
     of_request = np.array([each.segment for each in workload.requests])
     steps, drafted, at_least = state.table[:, columns.STEPS], state.table[:, columns.DRAFTED], _at_least(state)
     return {
-        segment: _counts(int(steps[mine].sum()), int(drafted[mine].sum()), at_least[mine].sum(axis=0).tolist())
+        segment: counts_from(int(steps[mine].sum()), int(drafted[mine].sum()), at_least[mine].sum(axis=0).tolist())
         for segment in workload.segments
         for mine in [of_request == segment]
     }

@@ -7,6 +7,7 @@ The arms share what the requests ask for and every draw, and differ in cost, dra
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +17,14 @@ from paceline.forecast.step_cost import StepCost
 from paceline.run import Load, Run
 from paceline.simulate import kernel
 from paceline.simulate import state as columns
-from paceline.simulate.acceptance_draws import chance, conditional_by_request
+from paceline.simulate.acceptance_draws import Chance, chance, conditional_by_request
 from paceline.simulate.draft_lengths import fixed_length
 from paceline.simulate.records import record
 from paceline.simulate.replica import RECOMPUTE_LAST_BLOCK, Drafting, Rejection, Replica, need_room
 from paceline.simulate.state import Cost, Lengths, Rules, State
 from paceline.workload import PREFIX_BLOCK_TOKENS, Request, Workload
 
-__all__ = ["cost_of", "rules_of", "run_through", "simulate", "simulate_arms", "start"]
+__all__ = ["Rows", "cost_of", "costs_of", "idle", "rows_of", "rules_of", "run_through", "simulate", "simulate_arms", "start"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -54,12 +55,9 @@ def simulate(
 
     """
     rules = rules_of(replica, drafting=drafting, load=load)
-    costs = (step_cost,) if isinstance(step_cost, StepCost) else tuple(step_cost)
-    if len(costs) != (1 if drafting is None or drafting.lengths is None else rules.draft_tokens + 1):
-        raise BadInputError(f"{len(costs)} step costs; draft lengths by batch need one for each length from 0 to K, anything else just one")
-    need_room(replica, costs, rules.verified_tokens)
+    cost = costs_of(replica, step_cost, drafting=drafting, rules=rules)
     state = start(workload, replica=replica, drafting=drafting, load=load, seed=seed)
-    state = run_through(state, rules, cost_of(costs, draft_tokens=rules.draft_tokens))
+    state = run_through(state, rules, cost)
     return record(state, workload, replica=replica, drafting=drafting, load=load, seed=seed)
 
 
@@ -141,17 +139,23 @@ def cost_of(costs: Sequence[StepCost], *, draft_tokens: int) -> Cost:
     )
 
 
-def start(workload: Workload, *, replica: Replica, drafting: Drafting | None, load: Load, seed: int) -> State:
-    """The state before the first step: nobody has arrived and every block is free.
+class Rows(NamedTuple):
+    """What requests bring into the state: their rows of `table`, how often their steps draft, and what they accept by position."""
+
+    table: IntArray  # [requests, COLUMNS]
+    coverage: FloatArray  # [requests]
+    conditional: FloatArray  # [requests, K]
+
+
+def rows_of(requests: Sequence[Request], *, replica: Replica, drafting: Drafting | None, drawn: Chance) -> Rows:
+    """The rows of requests with these draws; one that could never fit into the KV cache, its look-ahead slots included, is to be refused.
 
     Raises:
         UnknownNameError: a segment without acceptance.
 
     """
-    requests = workload.requests
-    drawn = chance(seed, requests=len(requests))
     segments = tuple(each.segment for each in requests)
-    by_segment = {} if drafting is None else {segment: drafting.of(segment) for segment in workload.segments}
+    by_segment = {} if drafting is None else {segment: drafting.of(segment) for segment in sorted(set(segments))}
     draft_tokens = 0 if drafting is None else drafting.speculation.draft_tokens
     coverage = np.array([by_segment[each].coverage if by_segment else 0.0 for each in segments])
     look_ahead = np.where(coverage > 0, 0 if drafting is None else drafting.speculation.verified_tokens - 1, 0)
@@ -165,15 +169,51 @@ def start(workload: Workload, *, replica: Replica, drafting: Drafting | None, lo
     conditional = np.zeros((len(requests), 0))
     if by_segment:
         conditional = conditional_by_request(by_segment, segments, draft_tokens=draft_tokens, spread=spread, ease=drawn.ease)
+    return Rows(table=table, coverage=coverage, conditional=conditional)
+
+
+def idle(replica: Replica, *, drafting: Drafting | None, room: int) -> State:
+    """The state of a replica that nobody has asked anything, with room for `room` requests that nobody knows yet."""
+    draft_tokens = 0 if drafting is None else drafting.speculation.draft_tokens
+    rows = Rows(
+        table=np.zeros((room, columns.COLUMNS), dtype=np.int64), coverage=np.zeros(room), conditional=np.zeros((room, draft_tokens))
+    )
+    rung, ema = _first_rungs(_lengths_of(drafting, draft_tokens, replica.max_requests), draft_tokens)
+    state = _empty_state(rows, arrived_at_s=np.full(room, np.inf), seats=replica.max_requests, kv_blocks=replica.kv_blocks)
+    return state._replace(rung=rung, ema=ema, batches=np.zeros_like(rung))
+
+
+def costs_of(replica: Replica, step_cost: StepCost | Sequence[StepCost], *, drafting: Drafting | None, rules: Rules) -> Cost:
+    """The kernel's cost of a replica that drafts so.
+
+    Raises:
+        BadInputError: the costs are not those of the draft lengths, or end before the replica's limits.
+
+    """
+    costs = (step_cost,) if isinstance(step_cost, StepCost) else tuple(step_cost)
+    if len(costs) != (1 if drafting is None or drafting.lengths is None else rules.draft_tokens + 1):
+        raise BadInputError(f"{len(costs)} step costs; draft lengths by batch need one for each length from 0 to K, anything else just one")
+    need_room(replica, costs, rules.verified_tokens)
+    return cost_of(costs, draft_tokens=rules.draft_tokens)
+
+
+def start(workload: Workload, *, replica: Replica, drafting: Drafting | None, load: Load, seed: int) -> State:
+    """The state before the first step: nobody has arrived and every block is free.
+
+    Raises:
+        UnknownNameError: a segment without acceptance.
+
+    """
+    requests = workload.requests
+    rows = rows_of(requests, replica=replica, drafting=drafting, drawn=chance(seed, requests=len(requests)))
+    draft_tokens = 0 if drafting is None else drafting.speculation.draft_tokens
     seats = min(replica.max_requests, load.concurrency or len(requests), len(requests))
     prefix_from, prefix_ids = _prefixes(requests)
     none_cached = np.full(int(prefix_ids.max(initial=-1)) + 1, -1, dtype=np.int64)
     rung, ema = _first_rungs(_lengths_of(drafting, draft_tokens, replica.max_requests), draft_tokens)
     return _empty_state(
-        table,
+        rows,
         arrived_at_s=np.array([each.arrived_at_s for each in requests]),
-        coverage=coverage,
-        conditional=conditional,
         seats=seats,
         kv_blocks=replica.kv_blocks,
     )._replace(
@@ -208,10 +248,9 @@ def _first_rungs(lengths: Lengths, draft_tokens: int) -> tuple[IntArray, FloatAr
     return rung, ema
 
 
-def _empty_state(
-    table: IntArray, *, arrived_at_s: FloatArray, coverage: FloatArray, conditional: FloatArray, seats: int, kv_blocks: int
-) -> State:
+def _empty_state(rows: Rows, *, arrived_at_s: FloatArray, seats: int, kv_blocks: int) -> State:
     """Room for `seats` requests at once and for every chunk; memory that is never written is never taken from the machine."""
+    table, coverage, conditional = rows
     served = table[table[:, columns.REFUSE] == 0, columns.OUTPUT]  # a refused request gets no chunk, however long it asked for
     longest, tokens = int(served.max(initial=1)), int(served.sum())
     requests, draft_tokens = conditional.shape
