@@ -9,7 +9,6 @@ The schedule is in `traffic.schedule`, sending in `live.sending`, the folder in 
 4. A block that was stopped is gone on with: what was answered counts, the rest is sent.
 """
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -31,6 +30,7 @@ from paceline.jobs.bench_runs import (
     whole_run,
     with_segments,
 )
+from paceline.live.event_loop import run_in_loop
 from paceline.live.http_client import Http
 from paceline.live.http_connection import Received, StreamEnd, Timeouts
 from paceline.live.openai import Ask, Server, authorization, body_of, headers_of, optional_fields
@@ -48,6 +48,7 @@ WARM_UP_TOKENS = 16
 MOST_WARM_UP_ROUNDS = 8
 SCRAPE_TIMEOUT_S = 10.0
 EXCERPT = 200
+OK = 200
 SEGMENT_CONCURRENCY = 8
 
 
@@ -102,7 +103,7 @@ def measure_servers(bench: Bench, folder: BenchFolder, watcher: Watcher) -> bool
     """
     sitting = _Sitting(bench, folder, watcher)
     try:
-        asyncio.run(sitting.measure())
+        run_in_loop(sitting.measure())
     except KeyboardInterrupt:
         return False
     finally:
@@ -229,7 +230,7 @@ class _Sitting:
             reply = await self._http.get(url, headers=authorization(), timeout_s=SCRAPE_TIMEOUT_S)
         except ServerFaultError:
             return None
-        return reply.body.decode("utf-8", "replace") if reply.status == 200 else None
+        return reply.body.decode("utf-8", "replace") if reply.status == OK else None
 
     async def _warm_up(self, arm: Arm) -> None:
         if arm in self._warm:
@@ -243,8 +244,9 @@ class _Sitting:
         while len(rounds) < MOST_WARM_UP_ROUNDS:
             done: list[Sent] = []
             await send_closed(post, asks, concurrency=len(asks), on_done=done.append)
-            _need_answers(done, arm)
-            rounds.append(np.array([(each.received.ended_at_ns - each.due_ns) * 1e-9 for each in done]))
+            answered = [each for each in done if each.received.status == OK] or done
+            _need_answers(answered, arm)
+            rounds.append(np.array([(each.received.ended_at_ns - each.due_ns) * 1e-9 for each in answered]))
             if rounds_needed(rounds) is not None:
                 break
         self._warm[arm] = Warmed(without=without, rounds=rounds_needed(rounds))
@@ -334,7 +336,7 @@ def _need_answers(done: Sequence[Sent], arm: Arm) -> None:
     """
     for each in done:
         got = each.received
-        if got.ended is StreamEnd.COMPLETE and got.status == 200:
+        if got.ended is StreamEnd.COMPLETE and got.status == OK:
             continue
         what = f"HTTP {got.status}" if got.status is not None else got.error or got.ended.value
         excerpt = got.body[:EXCERPT].decode("utf-8", "replace")
