@@ -1,7 +1,7 @@
 """A server whose pace is known to the last gap, for `benchmarks/five_clients.py`: one OpenAI-compatible port per arm.
 
 plain        a token each 20 ms
-speculative  a step each 24 ms with K = 3 drafts, each accepted with .7 given those before: one to four tokens in one message, 2.533 on average
+speculative  a step each 24 ms with K = 3 drafts, each accepted with .7 given those before: 1 to 4 tokens in a message, 2.533 on average
 stalled      the same, and 2 % of the steps take 200 ms longer
 
 Each request has its own steps, due at fixed instants from its arrival on, so that a message sent late makes no later one late. How late
@@ -29,7 +29,7 @@ STALL_S = 0.2
 FIRST_TOKEN_S = 0.05
 LONGEST_OUTPUT_TOKENS = 4096
 LONGEST_BODY_BYTES = 1 << 22
-TOKEN = " the"  # one token in every tokenizer in use
+WORD = " the"  # one token in every tokenizer in use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,13 +115,16 @@ class Port:
             writer.close()
 
     async def _answer(self, path: str, body: bytes, *, writer: asyncio.StreamWriter) -> None:
-        if path.startswith("/v1/chat/completions") or path.startswith("/v1/completions"):
+        if path.startswith(("/v1/chat/completions", "/v1/completions")):
             await self._complete(json.loads(body), is_chat="chat" in path, writer=writer)
         elif path == "/truth":
             told, self.told = self.told.told(), Told()
             _reply(writer, told)
         elif path == "/v1/models":
-            _reply(writer, {"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "mock", "max_model_len": 8192}]})
+            _reply(
+                writer,
+                {"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "mock", "max_model_len": 8192}]},
+            )
         else:
             _reply(writer, {}, status="200 OK" if path in ("/health", "/ping", "/") else "404 Not Found")
         await writer.drain()
@@ -136,7 +139,7 @@ class Port:
         if not asked.get("stream"):
             await asyncio.sleep(steps[-1][0])
             tokens = sum(each for _, each, _ in steps)
-            text = {"message": {"role": "assistant", "content": TOKEN * tokens}} if is_chat else {"text": TOKEN * tokens}
+            text = {"message": {"role": "assistant", "content": WORD * tokens}} if is_chat else {"text": WORD * tokens}
             choice = {"index": 0, "finish_reason": "length", **text}
             _reply(writer, {"id": name, "object": "completion", "model": MODEL, "choices": [choice], "usage": _usage(usage, tokens)})
             return
@@ -172,7 +175,7 @@ class Messages:
     def tokens(self, count: int, *, is_last: bool) -> bytes:
         """The tokens of one step."""
         self.sent += count
-        text = {"delta": {"content": TOKEN * count}} if self.is_chat else {"text": TOKEN * count}
+        text = {"delta": {"content": WORD * count}} if self.is_chat else {"text": WORD * count}
         return self._message([{"index": 0, **text, "logprobs": None, "finish_reason": "length" if is_last else None}])
 
     def end(self, accepted: list[int], draft_tokens: int) -> bytes:
