@@ -39,7 +39,7 @@ MODEL = "mock"
 PROMPT_TOKENS = 32
 CLIENT_LIMIT_S = 600
 CACHE = Path(os.environ.get("PACELINE_CACHE", Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "paceline"))
-QUIET = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "VLLM_NO_USAGE_STATS": "1", "PYTHONWARNINGS": "ignore"}
+QUIET = {"TOKENIZERS_PARALLELISM": "false", "VLLM_NO_USAGE_STATS": "1", "PYTHONWARNINGS": "ignore"}
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,6 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+# `vllm bench serve` without the command itself, which the CPU build does not have.
+VLLM_BENCH_SERVE = """
+import argparse
+from vllm.benchmarks.serve import add_cli_args, main
+parser = argparse.ArgumentParser()
+add_cli_args(parser)
+main(parser.parse_args())
+"""
+
 __all__ = ["CLIENTS", "Asked", "Client"]
 
 
@@ -51,7 +60,7 @@ class Client:
 
 def _vllm(python: Path, asked: Asked) -> list[str]:
     return [
-        *(str(python), "-c", "from vllm.entrypoints.cli.main import main; main()", "bench", "serve"),
+        *(str(python), "-c", VLLM_BENCH_SERVE),
         *("--backend", "openai-chat", "--endpoint", "/v1/chat/completions", "--base-url", asked.url, "--model", asked.model),
         *("--tokenizer", str(asked.tokenizer), "--dataset-name", "random", "--random-input-len", str(asked.prompt_tokens)),
         *("--random-output-len", str(asked.output_tokens), "--num-prompts", str(asked.requests), "--ignore-eos"),

@@ -145,11 +145,11 @@ class Port:
             return
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         messages = Messages(name=name, is_chat=is_chat, usage=usage, is_continuous="stream_options" in asked)
-        if is_chat:
-            writer.write(messages.role())
-        sent_s = []
+        sent_s: list[float] = []
         for number, (at_s, tokens, _) in enumerate(steps):
             await asyncio.sleep(max(0.0, arrived_s + at_s - time.monotonic()))
+            if is_chat and not sent_s:
+                writer.write(messages.role())
             sent_s.append(time.monotonic())
             writer.write(messages.tokens(tokens, is_last=number == len(steps) - 1))
             await writer.drain()
@@ -169,7 +169,7 @@ class Messages:
     sent: int = 0
 
     def role(self) -> bytes:
-        """The first message of a chat: a role and no text."""
+        """The first message of a chat: a role and no text, sent right before the first token, as vLLM does."""
         return self._message([{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}])
 
     def tokens(self, count: int, *, is_last: bool) -> bytes:
