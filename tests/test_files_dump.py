@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import BadInputError, PacelineError
 from paceline.files import dump
-from paceline.files.dump import measure_dumps, read_dump, read_head, read_text, window_of_dumps
+from paceline.files.dump import measure_dumps, read_head, read_scrape_file, read_text, window_of_dumps
 from paceline.run import Arm
 
 DUMPS = Path(__file__).parent / "data" / "dumps"
@@ -44,7 +44,7 @@ def test_a_gzip_dump_is_the_same(tmp_path: Path) -> None:
     """Whoever archives scrapes packed: nothing to unpack by hand."""
     packed = tmp_path / "dump.prom.gz"
     packed.write_bytes(gzip.compress(MOE.read_bytes(), mtime=0))
-    assert read_dump(packed) == read_dump(MOE)
+    assert read_scrape_file(packed, model=None) == read_scrape_file(MOE, model=None)
     assert read_head(packed) == read_head(MOE) == MOE.read_text(encoding="utf-8")[:4096]
 
 
@@ -55,9 +55,9 @@ def test_a_dump_that_is_cut_off_is_refused(tmp_path: Path, cut: int) -> None:
     plain.write_bytes(MOE.read_bytes()[:cut])
     packed.write_bytes(gzip.compress(MOE.read_bytes(), mtime=0)[:cut])
     with pytest.raises(BadInputError, match="cut off"):
-        read_dump(plain)
+        read_scrape_file(plain, model=None)
     with pytest.raises(BadInputError, match="cut off"):
-        read_dump(packed)
+        read_scrape_file(packed, model=None)
 
 
 def test_malformed_lines_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_file_that_is_no_scrape_is_refused_by_name(tmp_path: Path, content: by
     path = tmp_path / "wrong.prom"
     path.write_bytes(content)
     with pytest.raises(BadInputError, match=r"wrong\.prom"):
-        read_dump(path)
+        read_scrape_file(path, model=None)
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:

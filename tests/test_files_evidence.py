@@ -26,7 +26,7 @@ def test_a_run_file_of_a_dump_reads_back_as_the_same_run(tmp_path: Path) -> None
     path = tmp_path / "run.prom"
     write_run(run, path)
     assert read_evidence(path) == run
-    assert [each.code for each in run.cautions] == ["since_start", "v0_metrics"]
+    assert [each.code for each in run.cautions] == ["v0_metrics", "since_start"]
 
 
 @pytest.mark.parametrize(
@@ -34,16 +34,16 @@ def test_a_run_file_of_a_dump_reads_back_as_the_same_run(tmp_path: Path) -> None
     [
         (b'{"duration": 1.5}', "JSON without a schema"),
         (b'{"schema": "other/1"}', "JSON with schema 'other/1'"),
-        (b"plain words\n", "neither JSON nor a /metrics dump"),
-        (b"sglang:spec_accept_rate 0.0\n", "without vLLM's series"),
-        (b"", "neither JSON nor"),
+        (b"plain words\n", "no line is a Prometheus sample"),
+        (b"up 1.0\n", "without series of vLLM, SGLang"),
+        (b"", "no line is a Prometheus sample"),
     ],
 )
 def test_anything_else_is_refused_with_what_is_recognised(tmp_path: Path, content: bytes, found: str) -> None:
     """Whoever hands in another tool's file: what it looks like, and what this version reads."""
     path = tmp_path / "other"
     path.write_bytes(content)
-    with pytest.raises(BadInputError, match=r"recognised: a paceline run file .* or a vLLM /metrics dump") as refusal:
+    with pytest.raises(BadInputError, match=r"recognised: a paceline run file .* or a /metrics dump of vLLM, SGLang, ") as refusal:
         read_evidence(path)
     assert found in str(refusal.value)
 

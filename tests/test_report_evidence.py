@@ -124,6 +124,25 @@ def test_each_summary_has_the_unit_of_what_it_measures() -> None:
     assert "warning" not in text
 
 
+def test_a_summary_with_a_range_shows_it() -> None:
+    """Tokens per step of at least 3.51 and at most 3.55 shown as 3.51 is a figure that nobody measured."""
+    bounded = dump(None, tokens_per_step_emitted=Summary(value=3.509, statistic="at least", n=None, low=3.509, high=3.554))
+    assert cells(measured_text(bounded), "tokens per step, emitted (at least)") == "3.51 (3.51 to 3.55)"
+    half = dump(None, alpha=Summary(value=0.5, statistic="last", n=None, low=None, high=0.6))
+    assert cells(measured_text(half), "acceptance rate α (last)") == "0.500 (? to 0.600)"
+
+
+def test_why_there_is_no_interval_is_said() -> None:
+    """A ratio without an interval looks certain; totals cannot tell requests apart."""
+    run = dump(counts(100, (60, 30), drafts=100))
+    body = measured_dict(run, confidence=0.95)
+    assert (body["acceptance"]["alpha"]["low"], body["acceptance"]["alpha"]["high"]) == (None, None)
+    assert "no interval" in body["no_interval"]
+    assert f"note: {body['no_interval']}" in measured_text(run)
+    by_request = replace(run, requests=())
+    assert measured_dict(by_request, confidence=0.95)["no_interval"] is None
+
+
 def test_acceptance_that_was_not_counted_is_none_and_said() -> None:
     """The V0 engine has ratios and no counts; a table of zeros would hide that."""
     run = dump(None, alpha=summary(0.0183, "pooled"))

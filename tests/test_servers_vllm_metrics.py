@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,18 +11,21 @@ from hypothesis import strategies as st
 
 from paceline.errors import BadInputError, NoEvidenceError, UnknownNameError
 from paceline.run import Arm, Evidence
+from paceline.servers.counters import Counters
+from paceline.servers.measured_run import to_run
 from paceline.servers.prometheus_text import Sample, parse_exposition
-from paceline.servers.vllm.metrics import VllmCounters, difference, is_vllm, read_counters
-from paceline.servers.vllm.window import Observed, VllmWindow, to_run
+from paceline.servers.vllm.metrics import difference, is_vllm, read_counters
+from paceline.servers.vllm.v0 import is_v0
+from paceline.servers.window import Observed, Window
 
 DUMPS = Path(__file__).parent / "data" / "dumps"
 
 
-def counters(name: str) -> VllmCounters:
+def counters(name: str) -> Counters:
     return read_counters(parse_exposition((DUMPS / name).read_text(encoding="utf-8")).samples, model=None)
 
 
-def window(name: str) -> VllmWindow:
+def since_start(name: str) -> Window:
     return difference(None, counters(name))
 
 
@@ -36,11 +40,11 @@ def scrape(values: Mapping[str, float], *, engine: str = "0", model: str = "m", 
     return samples
 
 
-def of(values: Mapping[str, float], *, model: str = "m") -> VllmCounters:
+def of(values: Mapping[str, float], *, model: str = "m") -> Counters:
     return read_counters(scrape(values, model=model), model=None)
 
 
-def codes(of_window: VllmWindow) -> list[str]:
+def codes(of_window: Window) -> list[str]:
     return [each.code for each in of_window.cautions]
 
 
@@ -65,7 +69,7 @@ PLAIN: dict[str, float] = {
 
 def test_the_moe_accepts_74_percent_and_its_steps_take_3_66_times_as_long() -> None:
     """Whoever gates on acceptance alone would ship this: α .74, acceptance length 3.22, and slower than without drafts."""
-    with_drafts, without = window("vllm-0.12.0-qwen3-30b-a3b-eagle3.prom"), window("vllm-0.12.0-qwen3-30b-a3b-baseline.prom")
+    with_drafts, without = since_start("vllm-0.12.0-qwen3-30b-a3b-eagle3.prom"), since_start("vllm-0.12.0-qwen3-30b-a3b-baseline.prom")
     counts = with_drafts.acceptance
     assert counts is not None
     assert (counts.drafts, counts.drafted_tokens, counts.accepted_tokens, counts.steps) == (21706, 65118, 48171, 21706)
@@ -83,7 +87,7 @@ def test_the_moe_accepts_74_percent_and_its_steps_take_3_66_times_as_long() -> N
 
 def test_the_dense_model_keeps_its_three_ratios_apart() -> None:
     """Whoever compares papers: pooled α, conditional acceptance and length are three numbers of the same counters."""
-    dense = window("vllm-0.12.0-llama-3.1-8b-eagle3.prom")
+    dense = since_start("vllm-0.12.0-llama-3.1-8b-eagle3.prom")
     counts = dense.acceptance
     assert counts is not None
     assert counts.alpha == pytest.approx(52994 / 73011)
@@ -96,7 +100,7 @@ def test_the_dense_model_keeps_its_three_ratios_apart() -> None:
 
 def test_the_gap_is_per_step_and_tpot_is_per_token() -> None:
     """Whoever alerts on inter-token latency would roll back a server that got twice as fast."""
-    fast, plain = window("vllm-0.12.0-llama-3.1-8b-eagle3.prom"), window("vllm-0.12.0-llama-3.1-8b-baseline.prom")
+    fast, plain = since_start("vllm-0.12.0-llama-3.1-8b-eagle3.prom"), since_start("vllm-0.12.0-llama-3.1-8b-baseline.prom")
     assert fast.step_gap is not None
     assert fast.step_gap.count == fast.drafts == 24337
     assert fast.step_seconds == pytest.approx(0.01894, abs=5e-6)
@@ -109,13 +113,38 @@ def test_the_gap_is_per_step_and_tpot_is_per_token() -> None:
     assert fast.tokens_per_step_emitted == pytest.approx((76959 - 210) / 24337)
 
 
+AUTHORS = json.loads((DUMPS / "author-results.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("author", AUTHORS, ids=[each["dump"] for each in AUTHORS])
+def test_what_the_dumps_authors_computed_comes_out_again(author: dict[str, Any]) -> None:
+    """Whoever checks us against somebody else: their eight results, their acceptance length without the target's own token."""
+    ours = since_start(author["dump"])
+    assert ours.decode_tokens_per_s == pytest.approx(author["tps"], rel=1e-12)
+    assert ours.request_tokens is not None
+    assert ours.request_tokens.total == author["generation_tokens"]
+    assert ours.decode is not None
+    assert ours.decode.total == pytest.approx(author["decode_seconds"], rel=1e-12)
+    assert ours.accepted_tokens == author["accepted_tokens"]
+    assert ours.drafts == author["drafts"]
+    counts = ours.acceptance
+    assert (counts is not None) == (author["mean_accept_length"] is not None)
+    if counts is not None:
+        assert counts.acceptance_length - 1 == pytest.approx(author["mean_accept_length"], rel=1e-12)
+        assert counts.accepted_per_position is not None
+        theirs = [author["accepted_by_pos"].get(str(i), 0.0) for i in range(len(counts.accepted_per_position))]
+        assert list(counts.accepted_per_position)[: len(author["accepted_by_pos"])] == theirs[: len(author["accepted_by_pos"])]
+        for i, conditional in author["n_alpha"].items():
+            assert counts.conditional[int(i)] == pytest.approx(conditional, rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("name", "alpha", "per_draft", "per_step", "decode_tokens_per_s"),
     [("ngram", 48202 / 60106, 1 + 48202 / 12022, 2.709, 161.741511), ("suffix", 60541 / 84487, 1 + 3.5368931471636387, 4.340, 228.631976)],
 )
 def test_lookup_drafts_skip_steps(name: str, alpha: float, per_draft: float, per_step: float, decode_tokens_per_s: float) -> None:
     """Whoever reads vLLM's acceptance length of n-gram drafts as a speed-up: 5.01 per draft is 2.71 per step."""
-    lookup = window(f"vllm-0.12.0-llama-3.1-8b-{name}.prom")
+    lookup = since_start(f"vllm-0.12.0-llama-3.1-8b-{name}.prom")
     counts = lookup.acceptance
     assert counts is not None
     assert counts.alpha == pytest.approx(alpha)
@@ -133,7 +162,8 @@ def test_two_scrapes_give_what_happened_in_between() -> None:
     assert counts is not None
     assert (counts.steps, counts.drafts, counts.drafted_tokens, counts.accepted_tokens) == (1243, 94, 363, 88)
     assert counts.accepted_per_position == (40, 19, 15, 14)
-    assert (between.generation_tokens, between.prompt_tokens, between.preemptions, between.requests_running) == (1353, 1594, 0, 0)
+    assert (between.generation_tokens, between.prompt_tokens, between.preemptions) == (1353, 1594, 0)
+    assert between.gauges["requests_running"].value == 0
     assert between.first_token is not None
     assert between.first_token.count == 30
     assert between.tokens_per_step_counted == pytest.approx(1 + 88 / 1243)
@@ -143,7 +173,7 @@ def test_two_scrapes_give_what_happened_in_between() -> None:
 
 def test_created_times_and_positions_are_no_totals() -> None:
     """Whoever matches names by prefix: 900 of 1500, not 900 + 900 + a Unix time; impossible positions are left out and said."""
-    trap = window("vllm-created-and-positions.prom")
+    trap = since_start("vllm-created-and-positions.prom")
     assert trap.alpha == pytest.approx(0.6)
     assert trap.acceptance is not None
     assert trap.acceptance.accepted_per_position is None
@@ -152,7 +182,7 @@ def test_created_times_and_positions_are_no_totals() -> None:
 
 def test_data_parallel_engines_are_summed() -> None:
     """Whoever serves on eight ranks: engine 0 alone has 22 of 188 drafts."""
-    parallel = window("vllm-data-parallel.prom")
+    parallel = since_start("vllm-data-parallel.prom")
     assert parallel.drafts == 188
     assert len(parallel.engines) == 8
     assert parallel.acceptance is None
@@ -161,17 +191,17 @@ def test_data_parallel_engines_are_summed() -> None:
 
 def test_v0_counters_give_ratios_and_a_warning_only() -> None:
     """Whoever compares a V0 server: its 8.6 % is 1.8 % usable, and its counts are running totals."""
-    old = window("vllm-0.9.2-v0-llama-3.1-70b-mlp.prom")
-    assert old.v0 is not None
-    assert old.v0.counted_alpha == pytest.approx(0.0858, abs=5e-5)
-    assert old.v0.draft_tokens == 4
-    assert old.v0.acceptance_length == pytest.approx(1.073, abs=5e-4)
+    old = since_start("vllm-0.9.2-v0-llama-3.1-70b-mlp.prom")
+    figures = {name: each.value for name, each in old.stated.items()}
+    assert figures["alpha_as_v0_counts"] == pytest.approx(0.0858, abs=5e-5)
+    assert figures["draft_tokens"] == 4
+    assert figures["acceptance_length"] == pytest.approx(1.073, abs=5e-4)
     assert old.alpha == pytest.approx(0.018, abs=5e-4)
     assert old.acceptance is None
     assert old.step_seconds is None
     assert old.decode_tokens_per_s == pytest.approx(20.91, abs=5e-3)
     assert codes(old) == ["v0_metrics"]
-    assert to_run(old, arm=None, inputs={}).summaries["acceptance_length"].value == pytest.approx(1.073, abs=5e-4)
+    assert to_run(old, arm=None, inputs={}, window_s=None).summaries["acceptance_length"].value == pytest.approx(1.073, abs=5e-4)
 
 
 @pytest.mark.parametrize(
@@ -189,12 +219,12 @@ def test_v0_ratios_are_given_only_where_a_draft_length_fits(drafted: int, emitte
 def test_without_an_engine_label_and_drafts_the_counters_are_v0s() -> None:
     """Whoever trimmed the gauges away: two names are the same in V0 and V1 and mean different things."""
     samples = [Sample(name=f"vllm:{name}", labels={"model_name": "m"}, value=value) for name, value in {T: 40, A: 20}.items()]
-    assert read_counters(samples, model=None).v0
+    assert is_v0(read_counters(samples, model=None).engines)
 
 
 def test_a_server_without_drafts_has_steps_and_no_acceptance() -> None:
     """Whoever measures the baseline: its step time is there, and no acceptance of 0 that a gate could fail."""
-    run = to_run(window("vllm-0.12.0-qwen3-30b-a3b-baseline.prom"), arm=None, inputs={"baseline.prom": "00"})
+    run = to_run(since_start("vllm-0.12.0-qwen3-30b-a3b-baseline.prom"), arm=None, inputs={"baseline.prom": "00"}, window_s=None)
     assert run.arm is Arm.BASELINE
     assert run.step_seconds == pytest.approx(0.01249, abs=5e-6)
     assert run.summaries["tpot_s"].n == 210
@@ -209,12 +239,12 @@ def test_speculation_that_drafts_nothing_is_not_an_acceptance_of_zero() -> None:
     assert idle.acceptance is None
     assert idle.alpha is None
     assert codes(idle) == ["nothing_drafted"]
-    assert to_run(idle, arm=None, inputs={}).arm is Arm.SPECULATIVE
+    assert to_run(idle, arm=None, inputs={}, window_s=None).arm is Arm.SPECULATIVE
 
 
 def test_a_run_holds_what_was_measured_and_nothing_else() -> None:
     """Whoever reads the run file: medians, windows and loads that /metrics does not know are absent."""
-    run = to_run(window("vllm-0.12.0-qwen3-30b-a3b-eagle3.prom"), arm=None, inputs={})
+    run = to_run(since_start("vllm-0.12.0-qwen3-30b-a3b-eagle3.prom"), arm=None, inputs={}, window_s=None)
     assert run.arm is Arm.SPECULATIVE
     assert run.acceptance.alpha == pytest.approx(0.7397, abs=5e-5)
     assert (run.requests, run.window_s, run.speculation, run.load.concurrency) == (None, None, None, None)
@@ -223,13 +253,13 @@ def test_a_run_holds_what_was_measured_and_nothing_else() -> None:
     assert run.summaries["tpot_s"].value == pytest.approx(3.004400577691255 / 210)
     assert run.summaries["tokens_per_step_emitted"].value == pytest.approx((69678 - 210) / 21706)
     assert "alpha" not in run.summaries
-    assert to_run(window("vllm-0.12.0-qwen3-30b-a3b-eagle3.prom"), arm=Arm.BASELINE, inputs={}).arm is Arm.BASELINE
+    assert to_run(since_start("vllm-0.12.0-qwen3-30b-a3b-eagle3.prom"), arm=Arm.BASELINE, inputs={}, window_s=None).arm is Arm.BASELINE
 
 
 def test_nothing_generated_is_no_evidence() -> None:
     """Whoever scrapes twice without traffic: no figure, rather than a division by zero."""
     with pytest.raises(NoEvidenceError):
-        to_run(difference(of(PLAIN), of(PLAIN)), arm=None, inputs={})
+        to_run(difference(of(PLAIN), of(PLAIN)), arm=None, inputs={}, window_s=None)
 
 
 def test_a_counter_that_fell_was_reset_and_never_gives_a_negative_rate() -> None:
@@ -240,7 +270,7 @@ def test_a_counter_that_fell_was_reset_and_never_gives_a_negative_rate() -> None
     between = difference(before, after)
     assert (between.drafts, between.drafted_tokens, between.accepted_tokens) == (4, 12, 6)
     assert codes(between) == ["counter_reset"]
-    assert [each.code for each in to_run(between, arm=None, inputs={}).cautions] == ["counter_reset"]
+    assert [each.code for each in to_run(between, arm=None, inputs={}, window_s=None).cautions] == ["counter_reset"]
 
 
 def test_another_start_time_is_a_restart_even_where_counters_overtook() -> None:
@@ -257,6 +287,38 @@ def test_an_engine_that_left_is_missed_aloud() -> None:
     """Whoever scales down in the window: part of the traffic is gone from the counters."""
     before = read_counters([*scrape(PLAIN), *scrape(PLAIN, engine="1")], model=None)
     assert codes(difference(before, of({name: value * 2 for name, value in PLAIN.items()}))) == ["engine_gone"]
+
+
+def test_engines_that_draft_at_other_lengths_are_said() -> None:
+    """Whoever rolls out another K rank by rank: position 3 of one rank is no rejection of the other."""
+    short = {name: value for name, value in PLAIN.items() if name != f"{P}/2"} | {A: 15, G: 27}
+    both = difference(None, read_counters([*scrape(PLAIN), *scrape(short, engine="1")], model=None))
+    assert both.accepted_per_position == (18, 12, 3)
+    assert codes(both) == ["draft_lengths_differ"]
+
+
+def test_v0_engines_are_solved_each_for_its_own_draft_length() -> None:
+    """Whoever sums the efficiency gauge: K = 4 with 16 emitted of 40 drafted and K = 2 with 30 of 40 are 46 in 10 + 20 drafts."""
+    names = {"spec_decode_num_draft_tokens_total": (40, 40), "spec_decode_num_emitted_tokens_total": (16, 30)}
+    samples = [
+        Sample(name=f"vllm:{name}", labels={"replica": str(i), "model_name": "m"}, value=value)
+        for name, values in names.items()
+        for i, value in enumerate(values)
+    ]
+    samples += [
+        Sample(name="vllm:spec_decode_efficiency", labels={"replica": str(i), "model_name": "m"}, value=value)
+        for i, value in enumerate((16 / 50, 30 / 60))
+    ]
+    figures = {name: each.value for name, each in difference(None, read_counters(samples, model=None)).stated.items()}
+    assert figures == {"acceptance_length": pytest.approx(46 / 30), "alpha": pytest.approx(16 / 80)}
+
+
+def test_tokens_per_second_need_the_window_s_length() -> None:
+    """Whoever has two dumps without times: no throughput, rather than one per an hour that somebody remembers."""
+    between = difference(None, of(PLAIN))
+    assert "output_tokens_per_s" not in to_run(between, arm=None, inputs={}, window_s=None).summaries
+    run = to_run(between, arm=None, inputs={}, window_s=10.0)
+    assert (run.window_s, run.summaries["output_tokens_per_s"].value) == (10.0, 3.0)
 
 
 def test_scrapes_that_do_not_belong_together_are_refused() -> None:
@@ -305,7 +367,7 @@ def test_a_counter_that_is_no_count_is_refused(value: float | None) -> None:
 def test_a_gauge_that_is_no_number_is_not_measured() -> None:
     """Whoever scrapes before the first request: NaN gauges do not spoil the counters."""
     samples = [*scrape(PLAIN), Sample(name="vllm:num_requests_running", labels={"engine": "0", "model_name": "m"}, value=None)]
-    assert difference(None, read_counters(samples, model=None)).requests_running is None
+    assert difference(None, read_counters(samples, model=None)).gauges == {}
 
 
 def test_a_series_given_twice_is_refused() -> None:
@@ -355,7 +417,7 @@ def test_what_is_not_exported_is_none() -> None:
     assert totals is not None
     assert (totals.accepted_per_position, totals.steps) == (None, 10)
     assert difference(None, of({T: 30, A: 18, G: 5})).alpha == pytest.approx(0.6)
-    assert to_run(difference(None, of({T: 30, A: 18, G: 5})), arm=None, inputs={}).summaries["alpha"].n == 30
+    assert to_run(difference(None, of({T: 30, A: 18, G: 5})), arm=None, inputs={}, window_s=None).summaries["alpha"].n == 30
 
 
 def test_before_0_10_2_the_step_gap_has_another_name() -> None:
@@ -369,7 +431,7 @@ def test_before_0_10_2_the_step_gap_has_another_name() -> None:
 def test_any_split_of_a_window_adds_up(first: list[int], second: list[int]) -> None:
     """Whoever polls every minute: the minutes add up to the hour, per engine."""
 
-    def at(totals: list[int]) -> VllmCounters:
+    def at(totals: list[int]) -> Counters:
         return read_counters([each for rank, total in enumerate(totals) for each in scrape({G: total}, engine=str(rank))], model=None)
 
     middle, end = at(first), at([a + b for a, b in zip(first, second, strict=True)])
@@ -384,10 +446,11 @@ def test_any_split_of_a_window_adds_up(first: list[int], second: list[int]) -> N
 )
 def test_no_pair_of_scrapes_gives_a_negative_count_or_a_crash(before: dict[str, int], after: dict[str, int]) -> None:
     """Whoever watches a server through anything: a figure, a refusal, never a negative rate."""
-    between = difference(of(before) if before else None, of(after))
-    assert json.dumps([each.message for each in between.cautions])
-    assert all(value is None or value >= 0 for value in (between.drafts, between.generation_tokens, between.step_seconds, between.alpha))
     try:
-        to_run(between, arm=None, inputs={})
+        between = difference(of(before) if before else None, of(after))
+        assert json.dumps([each.message for each in between.cautions])
+        figures = (between.drafts, between.generation_tokens, between.step_seconds, between.alpha)
+        assert all(value is None or value >= 0 for value in figures)
+        to_run(between, arm=None, inputs={}, window_s=None)
     except (BadInputError, NoEvidenceError):
         return

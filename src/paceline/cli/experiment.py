@@ -114,9 +114,12 @@ def _add_measure(verbs: Verbs) -> None:
         question="what did that server accept?",
         example="paceline measure --before before.prom --after after.prom",
     )
-    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a vLLM /metrics dump (since the server's start), or a run file")
+    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a /metrics dump (since the server's start), or a run file")
     parser.add_argument("--before", type=Path, metavar="DUMP", help="the dump at the window's start")
     parser.add_argument("--after", type=Path, metavar="DUMP", help="the dump at its end")
+    parser.add_argument("--url", default=None, metavar="URL", help="a running server: http://HOST:PORT, or the address of its metrics")
+    parser.add_argument("--window", type=duration, default=None, metavar="TIME", help="with --url: how long to watch (default 60s)")
+    parser.add_argument("--every", type=duration, default=None, metavar="TIME", help="with --url: time between scrapes (default 2s)")
     parser.add_argument("--model", default=None, metavar="NAME", help="which model, where the server has several")
     parser.add_argument("--out", type=place, default=None, metavar="FILE", help="write the run file there")
     add_json(parser)
@@ -136,7 +139,7 @@ def _add_gate(verbs: Verbs) -> None:
         question="ship it? (exit code 0 yes, 1 no, 4 not enough evidence)",
         example="paceline gate runs/baseline.json runs/speculative.json",
     )
-    parser.add_argument("baseline", type=Path, metavar="BASELINE", help="run file or vLLM /metrics dump of the plain arm")
+    parser.add_argument("baseline", type=Path, metavar="BASELINE", help="run file or /metrics dump of the plain arm")
     parser.add_argument("speculative", type=Path, metavar="SPECULATIVE", help="the same of the arm with drafts")
     add_policy(parser)
     add_seed(parser)

@@ -16,6 +16,7 @@ from paceline.files.dump import measure_dumps, read_head
 from paceline.files.evidence import read_evidence
 from paceline.files.runfile import write_run
 from paceline.jobs.traffic import file_bytes, load_traffic
+from paceline.live.scrape import Watch, measure_server
 from paceline.report.evidence import measured_dict, measured_text, replayed_dict, replayed_text
 from paceline.report.json_view import verdict_dict
 from paceline.report.operations import lesson_verdict_text
@@ -26,6 +27,9 @@ from paceline.verdict import Decision
 __all__ = ["policy_of", "run_gate", "run_measure", "run_replay"]
 
 CONFIDENCE = 0.95
+WINDOW_S = 60.0
+EVERY_S = 2.0
+TIMEOUT_S = 10.0
 DRAFTS = {"ngram": "n-gram", "suffix": "suffix"}
 EXIT_CODES = {Decision.SHIP: 0, Decision.SHIP_SEGMENTS: 0, Decision.KEEP: 1, Decision.CANNOT_TELL: 4}
 
@@ -46,11 +50,13 @@ def run_replay(options: argparse.Namespace) -> int:
 
 
 def run_measure(options: argparse.Namespace) -> int:
-    """`measure`: what a dump, the difference of two, or a run file says."""
+    """`measure`: what a running server, a dump, the difference of two, or a run file says."""
     pair = options.before is not None or options.after is not None
-    if pair == (options.file is not None) or (options.before is not None and options.after is None):
-        raise BadInputError("give one FILE, or --after with --before for a window")
-    run = _measured(options.before, options.after or options.file, options.model)
+    if [pair, options.file is not None, options.url is not None].count(True) != 1 or (options.before is not None and options.after is None):
+        raise BadInputError("give one FILE, --after with --before for a window, or --url of a running server")
+    if options.url is None and (options.window is not None or options.every is not None):
+        raise BadInputError("--window and --every are for --url; two dumps are their own window")
+    run = _measured(options.before, options.after or options.file, options.model) if options.url is None else _watched(options)
     if options.out is not None:
         write_run(run, options.out)
     body = measured_dict(run, confidence=CONFIDENCE)
@@ -63,6 +69,19 @@ def _measured(before: Path | None, file: Path, model: str | None) -> Run:
     if before is None and (model is None or read_head(file).lstrip().startswith("{")):
         return read_evidence(file)
     return measure_dumps(before, file, model=model)
+
+
+def _watched(options: argparse.Namespace) -> Run:
+    """What a running server does from now on."""
+    watch = Watch(
+        url=options.url,
+        model=options.model,
+        window_s=WINDOW_S if options.window is None else options.window,
+        every_s=EVERY_S if options.every is None else options.every,
+        timeout_s=TIMEOUT_S,
+    )
+    with progress("measuring (Ctrl-C ends it early)", total=watch.window_s) as bar:
+        return measure_server(watch, progress=bar)
 
 
 def policy_of(options: argparse.Namespace) -> Policy:

@@ -1,4 +1,4 @@
-"""Reads what a /metrics endpoint answered, from a file: plain or gzip, one scrape per file.
+"""Reads what a /metrics endpoint answered, from a file: plain or gzip, one scrape per file, of any server that we read.
 
 Half a scrape is no scrape: a file that is cut off is refused, not read as far as it goes.
 """
@@ -6,16 +6,27 @@ Half a scrape is no scrape: a file that is cut off is refused, not read as far a
 import gzip
 import hashlib
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
-from paceline.errors import BadInputError, printable
+from paceline.errors import BadInputError, UnknownNameError, printable
 from paceline.run import Run
-from paceline.servers.prometheus_text import Exposition, parse_exposition
-from paceline.servers.vllm.metrics import difference, read_counters
-from paceline.servers.vllm.window import VllmWindow, to_run
+from paceline.servers.measured_run import to_run
+from paceline.servers.prometheus_text import MalformedLine
+from paceline.servers.scrape import Scrape, read_scrape, window_of
+from paceline.servers.tensorrt_llm.iterations import Iterations
+from paceline.servers.window import Window
 from paceline.verdict import Caution
 
-__all__ = ["measure_dumps", "read_dump", "read_head", "read_text", "window_of_dumps"]
+__all__ = [
+    "malformed_lines",
+    "measure_dumps",
+    "read_head",
+    "read_scrape_file",
+    "read_text",
+    "since",
+    "window_of_dumps",
+]
 
 LARGEST_BYTES = 64 * 2**20
 HEAD_BYTES = 4096
@@ -63,50 +74,51 @@ def _content(path: Path, most_bytes: int) -> bytes:
         raise BadInputError(f"cannot read {printable(str(path))}: {error.strerror or type(error).__name__}") from error
 
 
-def read_dump(path: Path) -> Exposition:
-    """The samples of one scrape.
+def read_scrape_file(path: Path, *, model: str | None) -> Scrape:
+    """One scrape of any server that we read.
 
     Raises:
-        BadInputError: unreadable, binary or cut off (its last line does not end), or without a sample.
+        BadInputError: unreadable, cut off, or nothing that we read.
 
     """
-    return _exposition(read_text(path), path)
-
-
-def _exposition(text: str, path: Path) -> Exposition:
+    text = read_text(path)
     try:
-        exposition = parse_exposition(text)
+        return read_scrape(text, model=model)
+    except UnknownNameError:
+        raise
     except BadInputError as error:
         raise BadInputError(f"{printable(path.name)}: {error}") from error
-    if not text.endswith("\n"):
-        raise BadInputError(
-            f"{printable(path.name)} ends in the middle of a line: cut off; scrape again (a whole scrape ends with a newline)"
-        )
-    return exposition
 
 
-def window_of_dumps(before: Path | None, after: Path, *, model: str | None) -> VllmWindow:
-    """What a vLLM server did between two scrapes, or since its start where `before` is None, with everything to be cautious about.
+def window_of_dumps(before: Path | None, after: Path, *, model: str | None) -> Window:
+    """What a server did between two scrapes, or since its start where `before` is None, with everything to be cautious about.
 
     Raises:
-        BadInputError: a file cannot be read as a vLLM scrape, or the two do not belong together.
+        BadInputError: a file cannot be read as a scrape, or the two do not belong together.
 
     """
-    first = None if before is None else read_dump(before)
-    second = read_dump(after)
-    window = difference(None if first is None else read_counters(first.samples, model=model), read_counters(second.samples, model=model))
-    noted = [*_malformed(first, before), *_malformed(second, after)]
+    paths = (after,) if before is None else (before, after)
+    scrapes = [read_scrape_file(path, model=model) for path in paths]
+    noted = [each for path, scrape in zip(paths, scrapes, strict=True) for each in malformed_lines(path.name, scrape.malformed)]
     if before is None:
-        noted.append(Caution("since_start", "one scrape alone counts from the server's start on, warm-up and every load included"))
-    return window.with_cautions(tuple(noted))
+        noted.append(since(scrapes[0]))
+    return window_of(scrapes).with_cautions(tuple(noted))
 
 
-def _malformed(exposition: Exposition | None, path: Path | None) -> list[Caution]:
-    if exposition is None or path is None or not exposition.malformed:
+def since(scrape: Scrape) -> Caution:
+    """Since when a single scrape counts."""
+    if isinstance(scrape.said, Iterations):
+        return Caution("since_last_reading", "one list of iterations holds those since /metrics was read before, by whomever")
+    return Caution("since_start", "one scrape alone counts from the server's start on, warm-up and every load included")
+
+
+def malformed_lines(name: str, lines: Sequence[MalformedLine]) -> list[Caution]:
+    """That lines of a scrape could not be read, none where all could."""
+    if not lines:
         return []
-    first = exposition.malformed[0]
-    lines = len(exposition.malformed)
-    return [Caution("malformed_lines", f"{printable(path.name)}: {lines} unreadable lines, the first is line {first.number}: {first.why}")]
+    return [
+        Caution("malformed_lines", f"{printable(name)}: {len(lines)} unreadable lines, the first is line {lines[0].number}: {lines[0].why}")
+    ]
 
 
 def measure_dumps(before: Path | None, after: Path, *, model: str | None) -> Run:
@@ -120,7 +132,7 @@ def measure_dumps(before: Path | None, after: Path, *, model: str | None) -> Run
     window = window_of_dumps(before, after, model=model)
     named = {after.name: after} if before is None else {f"before {before.name}": before, f"after {after.name}": after}
     inputs = {name: _sha256(path) for name, path in named.items()}
-    return to_run(window, arm=None, inputs=inputs)
+    return to_run(window, arm=None, inputs=inputs, window_s=None)
 
 
 def _sha256(path: Path) -> str:

@@ -4,16 +4,15 @@ import re
 from pathlib import Path
 
 from paceline.errors import BadInputError, printable
-from paceline.files.dump import measure_dumps, read_head, read_text
+from paceline.files.dump import measure_dumps, read_head
 from paceline.files.runfile import read_run
 from paceline.run import Run
-from paceline.servers.prometheus_text import parse_exposition
-from paceline.servers.vllm.metrics import is_vllm
+from paceline.servers.scrape import METRICS_WE_READ
 
 __all__ = ["read_evidence"]
 
 SCHEMA = re.compile(r'"schema"\s*:\s*"([^"]*)"')
-RECOGNISED = 'a paceline run file (JSON with "schema": "paceline.run/1") or a vLLM /metrics dump'
+RECOGNISED = 'a paceline run file (JSON with "schema": "paceline.run/1") or a /metrics dump of ' + METRICS_WE_READ
 
 
 def read_evidence(path: Path) -> Run:
@@ -33,9 +32,6 @@ def read_evidence(path: Path) -> Run:
         found = f"JSON with schema {printable(schema)}" if schema else "JSON without a schema"
         raise BadInputError(f"{printable(path.name)} is {found}; recognised: {RECOGNISED}")
     try:
-        samples = parse_exposition(read_text(path)).samples
+        return measure_dumps(None, path, model=None)
     except BadInputError as error:
-        raise BadInputError(f"{printable(path.name)} is neither JSON nor a /metrics dump; recognised: {RECOGNISED}") from error
-    if not is_vllm(samples):
-        raise BadInputError(f"{printable(path.name)} is a /metrics dump without vLLM's series; recognised: {RECOGNISED}")
-    return measure_dumps(None, path, model=None)
+        raise BadInputError(f"{error}; recognised: {RECOGNISED}") from error

@@ -17,9 +17,11 @@ __all__ = ["measured_dict", "measured_text", "replayed_dict", "replayed_text"]
 
 HEAD = ("segment", "steps", "coverage", "α", "τ (drafted steps)", "tokens per step", "survival")
 SHOWN_POSITIONS = 8
+NO_INTERVAL = "totals cannot tell requests apart, so ratios have no interval (low and high are null); bench measures by request"
 SUMMARY_WORDS = {
     "ttft_s": "time to first token",
     "chunk_gap_s": "gap between chunks",
+    "token_gap_s": "gap per token",
     "tpot_s": "time per output token",
     "e2e_s": "end to end",
     "tokens_per_step_emitted": "tokens per step, emitted",
@@ -30,6 +32,12 @@ SUMMARY_WORDS = {
     "prompt_tokens": "prompt tokens",
     "preemptions": "preemptions",
     "requests_running": "requests running",
+    "output_tokens_per_s": "the server's tokens per second",
+    "draft_tokens": "draft length K",
+    "alpha_as_v0_counts": "accepted / drafted as V0 counts them",
+    "drafts": "drafts",
+    "drafted_tokens": "drafted tokens",
+    "accepted_tokens": "accepted tokens",
 }
 
 
@@ -74,13 +82,14 @@ def _shown(estimate: Mapping[str, Any] | None) -> str:
 
 
 def measured_dict(run: Run, *, confidence: float) -> dict[str, Any]:
-    """What the source measured; acceptance is None where it was not counted."""
+    """What the source measured; acceptance is None where it was not counted, `no_interval` the reason where ratios have no interval."""
     counts = _counts(run)
     acceptance = None if counts is None else acceptance_dict(counts, {}, confidence=confidence, segments=None)
     return {
         "arm": run.arm.value,
         "source": run.provenance.made_by,
         "acceptance": acceptance,
+        "no_interval": NO_INTERVAL if run.requests is None else None,
         "step_s": run.step_seconds,
         "summaries": {
             name: {"value": each.value, "statistic": each.statistic, "n": each.n, "low": each.low, "high": each.high}
@@ -110,7 +119,8 @@ def measured_text(run: Run) -> str:
     rows += [(f"{SUMMARY_WORDS.get(name, name)} ({each.statistic})", _figure(name, each)) for name, each in run.summaries.items()]
     head = [run.provenance.made_by, f"{run.arm.value} arm", *_model(run)]
     warned = [ascii_controls(f"warning [{each.code}]: {each.message}") for each in run.cautions]
-    return "\n\n".join([ascii_controls(", ".join(head)), table, columns(("", "value"), rows), *warned])
+    noted = [f"note: {NO_INTERVAL}"] if run.requests is None and acceptance else []
+    return "\n\n".join([ascii_controls(", ".join(head)), table, columns(("", "value"), rows), *noted, *warned])
 
 
 def _model(run: Run) -> list[str]:
@@ -121,4 +131,9 @@ def _figure(name: str, summary: Summary) -> str:
     """Seconds as milliseconds, totals and gauges as whole numbers, ratios and rates with three digits."""
     if name.endswith("_s") and not name.endswith("_per_s"):
         return milliseconds(summary.value)
-    return f"{summary.value:,.0f}" if summary.statistic in ("total", "last") else plain(summary.value)
+    whole = summary.statistic == "total" or (summary.statistic == "last" and summary.value == int(summary.value))
+    shown = f"{summary.value:,.0f}" if whole else plain(summary.value)
+    if summary.low is None and summary.high is None:
+        return shown
+    low, high = ("?" if end is None else plain(end) for end in (summary.low, summary.high))
+    return f"{shown} ({low} to {high})"

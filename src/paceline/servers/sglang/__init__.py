@@ -1,1 +1,1 @@
-"""SGLang: what its options look like."""
+"""SGLang: what its options look like, and its /metrics."""

@@ -1,1 +1,1 @@
-"""TensorRT-LLM: what its options look like."""
+"""TensorRT-LLM: what its options look like, and its metrics."""

@@ -1,0 +1,1 @@
+"""LMDeploy: its /metrics."""
