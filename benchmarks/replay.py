@@ -8,7 +8,8 @@ shorter than named at the first step and 128 longer at the last. n-gram lengths 
 steps and accepted tokens have to be equal on the same streams, or the benchmark ends with an error.
 
 ours          `replay_streams` as a caller sees it: from streams to counts, prompts entered
-ours, steps   the same less the time of the same streams cut after their first output token, which have a prompt and no step
+ours, steps   the same streams without their prompts: output entered, steps walked
+ours, prompt  what the prompts add to that, in prompt tokens per second
 oracle        `replay_obviously` on the first 17 output tokens of one stream
 vllm          a compiled walk that calls vLLM's compiled proposer at each step, on 8 streams; skipped where vllm cannot be imported
 
@@ -22,7 +23,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -34,7 +35,7 @@ from paceline.replay.ngram_oracle import replay_obviously
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.traffic.exchange import TokenStream
 
-CONTEXT_TOKENS = (512, 2048, 8192)
+CONTEXT_TOKENS = (512, 2048, 8192, 32768, 131072)
 OUTPUT_TOKENS = 257
 ORACLE_OUTPUT_TOKENS = 17
 VLLM_STREAMS = 8
@@ -46,14 +47,15 @@ Walk = Callable[[list[TokenStream]], Tally]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """Steps per second of one contender at one context length, over the repeats."""
+    """Steps per second (of the prompts: tokens) of one contender at one context length, over the repeats."""
 
     contender: str
     context_tokens: int
-    steps: int
-    median_steps_per_s: float
-    low_steps_per_s: float
-    high_steps_per_s: float
+    unit: str
+    count: int
+    median_per_s: float
+    low_per_s: float
+    high_per_s: float
 
 
 def made_up_stream(rng: np.random.Generator, context_tokens: int) -> TokenStream:
@@ -67,7 +69,7 @@ def made_up_stream(rng: np.random.Generator, context_tokens: int) -> TokenStream
 
 
 def cut(streams: list[TokenStream], output_tokens: int) -> list[TokenStream]:
-    return [TokenStream(each.id, each.segment, each.prompt, each.output[:output_tokens], each.stopped) for each in streams]
+    return [replace(each, output=each.output[:output_tokens]) for each in streams]
 
 
 def tally(counts: list[AcceptanceCounts]) -> Tally:
@@ -130,36 +132,39 @@ def race(walks: dict[str, Walk], streams: list[TokenStream], *, context_tokens: 
     for name in walks:
         if walks[name](given[name]) != walk_ours(given[name]):
             raise SystemExit(f"{name} counts other steps or accepted tokens than ours at {context_tokens} tokens of context")
-    prompts_only = cut(streams, 1)
-    spent_s: dict[str, list[float]] = {name: [] for name in ("ours", "ours, steps", *walks)}
-    steps = {name: walks[name](given[name])[0] for name in walks}
-    steps["ours, steps"] = steps["ours"]
+    bare = [replace(each, prompt=each.prompt[:0]) for each in streams]
+    spent_s: dict[str, list[float]] = {name: [] for name in (*walks, "ours, steps", "ours, prompt")}
+    counts = {name: walks[name](given[name])[0] for name in walks}
+    counts |= {"ours, steps": walk_ours(bare)[0], "ours, prompt": sum(each.prompt.size for each in streams)}
     for _ in range(repeats):
         for name in walks:
             spent_s[name].append(timed(walks[name], given[name])[0])
-        spent_s["ours, steps"].append(spent_s["ours"][-1] - timed(walk_ours, prompts_only)[0])
-    return [result(name, context_tokens, steps[name], spent_s[name]) for name in spent_s]
+        spent_s["ours, steps"].append(timed(walk_ours, bare)[0])
+        spent_s["ours, prompt"].append(spent_s["ours"][-1] - spent_s["ours, steps"][-1])
+    return [result(name, context_tokens, counts[name], spent_s[name]) for name in spent_s]
 
 
-def result(name: str, context_tokens: int, steps: int, spent_s: list[float]) -> Result:
-    rates = [steps / each for each in spent_s if each > 0]  # a difference of two times can be negative on a busy machine
+def result(name: str, context_tokens: int, count: int, spent_s: list[float]) -> Result:
+    rates = [count / each for each in spent_s if each > 0]  # a difference of two times can be negative on a busy machine
     return Result(
         contender=name,
         context_tokens=context_tokens,
-        steps=steps,
-        median_steps_per_s=statistics.median(rates),
-        low_steps_per_s=min(rates),
-        high_steps_per_s=max(rates),
+        unit="tokens" if name == "ours, prompt" else "steps",
+        count=count,
+        median_per_s=statistics.median(rates),
+        low_per_s=min(rates),
+        high_per_s=max(rates),
     )
 
 
 def shown(results: list[Result], warm_up_s: dict[str, float], skipped: str | None) -> str:
-    ours = {each.context_tokens: each.median_steps_per_s for each in results if each.contender == "ours"}
-    lines = [f"{'context':>8}  {'contender':<12} {'steps/s':>12}  {'lowest – highest':<25}  ours is"]
+    ours = {each.context_tokens: each.median_per_s for each in results if each.contender == "ours"}
+    lines = [f"{'context':>8}  {'contender':<12} {'per second':>20}  {'lowest – highest':<31}  ours is"]
     for each in results:
-        spread = f"{each.low_steps_per_s:,.0f} – {each.high_steps_per_s:,.0f}"
-        ratio = ours[each.context_tokens] / each.median_steps_per_s
-        lines.append(f"{each.context_tokens:>8}  {each.contender:<12} {each.median_steps_per_s:>12,.0f}  {spread:<25}  {ratio:,.2f} ×")
+        spread = f"{each.low_per_s:,.0f} – {each.high_per_s:,.0f}"
+        ratio = "" if each.contender.startswith("ours") else f"{ours[each.context_tokens] / each.median_per_s:,.2f} ×"
+        rate = f"{each.median_per_s:,.0f} {each.unit:<6}"
+        lines.append(f"{each.context_tokens:>8}  {each.contender:<12} {rate:>20}  {spread:<31}  {ratio}".rstrip())
     lines += [f"first call: {name} {spent_s:.2f} s" for name, spent_s in warm_up_s.items()]
     return "\n".join([*lines, *([f"vllm skipped: {skipped}"] if skipped else [])])
 

@@ -23,9 +23,35 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, objec
 def test_tables_are_read_as_they_are_written() -> None:
     """A batch size may stand alone."""
     assert length_table("1-16:5,17:4,18-64:0").entries == ((1, 16, 5), (17, 17, 4), (18, 64, 0))
-    for wrong in ("", "1-16", "2-4:1", "1-4:x", "1-4:2,3-5:1"):
-        with pytest.raises(argparse.ArgumentTypeError, match="no table"):
+    for wrong, told in {
+        "": "FIRST-LAST:K",
+        "1-16": "FIRST-LAST:K",
+        "1-4:x": "FIRST-LAST:K",
+        "1--4:2": "FIRST-LAST:K",
+        "2-4:1": "after a batch of 0 comes 1, not 2",
+        "1-4:2,3-5:1": "after a batch of 4 comes 5, not 3",
+        "1-4:2,9-16:1": "leave no gap",
+        "16-1:5": "16-1 runs backwards; write 1-16",
+    }.items():
+        with pytest.raises(argparse.ArgumentTypeError, match=told):
             length_table(wrong)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--draft-tokens-by-batch", "1-256:5"), "drafts up to 5 tokens, and --draft-tokens is 3; raise the latter"),
+        (
+            ("--draft-tokens-by-batch", "1-16:3", "--concurrency", "64"),
+            "ends at a batch of 16, and up to 64 requests run at once; add 17-64:K",
+        ),
+        (("--draft-tokens-by-batch", "1-64:3", "--rate", "5"), "up to 256 requests run at once"),
+    ],
+)
+def test_a_table_that_would_be_cut_or_stretched_is_refused(words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A draft length that the server never uses is simulated as if it did."""
+    assert main(["simulate", *words, *HERE]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_objectives_are_read_with_their_units() -> None:
@@ -57,7 +83,7 @@ def test_a_trace_at_its_own_times_names_who_is_harmed_and_what_was_promised(tmp_
 @pytest.mark.parametrize(
     "how",
     [
-        ("--draft-tokens-by-batch", "1-4:3,5-256:1"),
+        ("--draft-tokens-by-batch", "1-4:3,5-8:1"),
         ("--adaptive", "--draft-tokens", "7"),
         ("--rate", "20", "--burstiness", "0.25"),
         ("--persistence", "0.4"),
@@ -74,3 +100,14 @@ def test_a_ladder_above_the_draft_length_says_what_to_raise(capsys: pytest.Captu
     """The acceptance that was stated does not reach that far."""
     assert main(["simulate", "--adaptive", *HERE]) == 2
     assert "climbs to 7 drafts, but the draft length is 3" in capsys.readouterr().err
+
+
+def test_a_server_that_cannot_keep_up_is_told_before_its_latencies(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its P99 says how long the trace was, and nobody would see."""
+    overrun = said(capsys, "--rate", "500", "--requests", "300", "--max-requests", "16")
+    assert isinstance(overrun["saturation"], dict)
+    assert 0 < overrun["saturation"]["prefill_share"] < 1
+    assert said(capsys, "--rate", "2", "--requests", "60")["saturation"] is None
+    arguments = ["simulate", "--rate", "500", "--requests", "300", "--max-requests", "16", *(each for each in HERE if each != "--json")]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.startswith("! the server cannot keep up with arrivals")

@@ -282,6 +282,33 @@ def test_throughput_of_a_closed_loop_has_an_interval_and_of_an_open_one_none() -
         estimate("output_tokens_per_s.ratio", replace(sums[0], summaries={}), sums[1])
 
 
+def test_goodput_is_compared_where_both_runs_state_the_same_promise() -> None:
+    """Steps of 10 and 8 ms with 1 and about 3 tokens each: 20 ms per token are kept by all, 9 ms by the drafts alone."""
+
+    def stated(run: Run, slo: str) -> Run:
+        return replace(run, provenance=replace(run.provenance, arguments={"slo": slo}))
+
+    baseline, speculative = pair(n=100, step_s=0.008)
+    found = estimate("goodput.ratio", stated(baseline, "tpot_s=0.02"), stated(speculative, "tpot_s=0.02"))
+    assert found.value == 1.0
+    assert found.low is not None
+    assert found.high is not None
+    assert 0.9 < found.low < 1 < found.high < 1.1
+    chat = estimate("goodput.ratio", stated(baseline, "tpot_s=0.02"), stated(speculative, "tpot_s=0.02"), "chat")
+    assert chat.value == 1.0
+    assert chat.n < found.n
+    slower = estimate("goodput.ratio", stated(speculative, "tpot_s=0.009"), stated(baseline, "tpot_s=0.009"))
+    assert slower.value == 0.0
+    with pytest.raises(NoEvidenceError, match="no ratio"):
+        estimate("goodput.ratio", stated(baseline, "tpot_s=0.009"), stated(speculative, "tpot_s=0.009"))
+    with pytest.raises(NoEvidenceError, match="different promised"):
+        estimate("goodput.ratio", stated(baseline, "tpot_s=0.02"), stated(speculative, "tpot_s=0.03"))
+    with pytest.raises(NoEvidenceError, match="states no promised"):
+        estimate("goodput.ratio", baseline, speculative)
+    with pytest.raises(NoEvidenceError, match="only summaries"):
+        estimate("goodput.ratio", stated(baseline, "tpot_s=0.02"), replace(stated(speculative, "tpot_s=0.02"), requests=None))
+
+
 def test_a_histograms_buckets_are_the_interval() -> None:
     """P99 in (20, 40] ms against (40, 80] ms: the ratio lies between 1 and 4, and nothing finer is known."""
     base = summaries_only(Arm.BASELINE, step_s=None, counts=None, summaries={"tpot_p99_s": Summary(0.03, "p99", 500, 0.02, 0.04)})

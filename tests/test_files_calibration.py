@@ -12,7 +12,16 @@ from paceline.run import Arm, Load
 from tests.test_files_runfile import whole
 
 POINT = CalibrationPoint(
-    concurrency=8, draft_tokens=3, context=700, plain_step_s=0.007, speculative_step_s=0.011, step_time_ratio=None, measured_on={}
+    concurrency=8,
+    draft_tokens=3,
+    context=700,
+    plain_step_s=0.007,
+    speculative_step_s=0.011,
+    step_time_ratio=None,
+    measured_on={},
+    mixed=None,
+    coverage=None,
+    method=None,
 )
 
 
@@ -27,11 +36,14 @@ def written(folder: Path, text: str) -> Path:
     "text",
     [
         "concurrency,draft_tokens,context,plain_step_s,speculative_step_s,step_time_ratio\n8,3,700,0.007,0.011,\n",
-        '[{"concurrency": 8, "draft_tokens": 3, "context": 700, "plain_step_s": 0.007, "speculative_step_s": 0.011}]',
+        "\ufeffconcurrency;draft_tokens;context;plain_step_s;speculative_step_s\n8;3;700;0,007;0,011\n",
+        "concurrency\tdraft_tokens\tcontext\tplain_step_s\tspeculative_step_s\r\n8\t3\t700\t0.007\t0.011\r\n",
+        "concurrency, draft_tokens, context, plain_step_s, speculative_step_s\n8, 3, 700, 0.007, 0.011\n",
+        '\ufeff[{"concurrency": 8, "draft_tokens": 3, "context": 700, "plain_step_s": 0.007, "speculative_step_s": 0.011}]',
         '{"concurrency": 8, "draft_tokens": 3, "context": 700, "plain_step_s": 0.007, "speculative_step_s": 0.011}',
     ],
 )
-def test_the_three_ways_to_write_a_point_give_the_same(tmp_path: Path, text: str) -> None:
+def test_all_ways_to_write_a_point_give_the_same(tmp_path: Path, text: str) -> None:
     """A spreadsheet and a script must not be read differently."""
     assert read_calibration(written(tmp_path, text)) == (POINT,)
 
@@ -61,6 +73,12 @@ def test_a_run_file_is_a_point_of_its_arm(tmp_path: Path) -> None:
         ("[{", "not JSON"),
         ('[{"plain_step_s": 1}]', "no concurrency"),
         ("concurrency,plain_step\n1,2\n", "plain_step_s"),
+        ("concurrency,context\n1,2\n", "misses the column one of plain_step_s, speculative_step_s, step_time_ratio"),
+        ("plain_step_s\n2\n", "misses the column concurrency; its header names plain_step_s"),
+        ("context\n2\n", "column concurrency and one of plain_step_s"),
+        ("concurrency,plain_step_s\n1,2,3\n", "more fields than the header's 2"),
+        ("concurrency,plain_step_s\n1,\n", "point 1 states none of"),
+        ("concurrency,plain_step_s\n1\n", "point 1 states none of"),
         ("concurrency,plain_step_s\n1.5,2\n", "whole number"),
         ("concurrency,plain_step_s\n1,fast\n", "not a number above 0"),
         ("concurrency,plain_step_s\n1,-2\n", "not a number above 0"),
@@ -79,3 +97,16 @@ def test_a_file_that_cannot_be_read_says_so(tmp_path: Path) -> None:
     (tmp_path / "points").write_bytes(b"\xff\xfe")
     with pytest.raises(PacelineError, match="UTF-8"):
         read_calibration(tmp_path / "points")
+
+
+def test_a_folder_of_runs_gives_the_points_of_both_arms(tmp_path: Path) -> None:
+    """What simulate and rollout write is a folder."""
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for arm in Arm:
+        write_run(replace(whole(), arm=arm, load=Load(concurrency=8, rate_per_s=None), step_seconds=0.01), runs / f"c8-{arm.value}.json")
+    for folder in (tmp_path, runs):
+        plain, speculative = read_calibration(folder)
+        assert (plain.plain_step_s, speculative.speculative_step_s) == (0.01, 0.01)
+    with pytest.raises(PacelineError, match="no run file whose name ends in baseline"):
+        read_calibration(Path(__file__).parent / "data")

@@ -1,6 +1,7 @@
 """Fitting an engine's triple: what went in comes out, two points are enough, and nothing is extrapolated in silence."""
 
 from dataclasses import replace
+from math import exp, hypot, log, sqrt
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from paceline.forecast.calibrate import (
     Setting,
     Terms,
     calibrate,
+    informed,
     predicted_ratio,
     priced,
     step_times,
@@ -22,7 +24,7 @@ from paceline.forecast.draft_memory import eagle_head
 from paceline.forecast.engine_cost import EngineCost, engine_of_family, known_families, uncalibrated
 from paceline.forecast.roofline import Placement
 from paceline.forecast.shapes import gpu, model
-from paceline.forecast.speedup import Lengths, forecast
+from paceline.forecast.speedup import ForecastRow, Lengths, forecast
 from paceline.forecast.step_cost import step_cost, step_seconds
 from paceline.hardware import Dtype
 from paceline.speculation.acceptance import Acceptance
@@ -124,26 +126,113 @@ def test_two_points_are_enough_and_their_reach_is_kept() -> None:
 
 def test_a_calibrated_forecast_takes_the_triple_and_the_range_of_the_fit() -> None:
     """A range of its own server's error, wider at a concurrency that was not calibrated."""
-    calibration = Calibration(engine=ENGINE, error=0.05, n=4, requests=(1, 8), draft_tokens=(3, 3))
-    rows = forecast(
+    rows = forecast_with(OWN, concurrencies=(8, 9))
+    inside, outside = rows
+    plain_s, speculative_s = step_times(priced(setting(8, 3)), ENGINE)
+    assert [inside.plain_step_s, inside.speculative_step_s] == pytest.approx([plain_s, speculative_s])
+    assert inside.step_time_ratio.n == 4
+    assert (inside.step_time_ratio.high or 0) / inside.step_time_ratio.value == pytest.approx(exp(1.28 * 0.05))
+    assert (outside.step_time_ratio.high or 0) / outside.step_time_ratio.value > 1.0661
+    assert (inside.warnings, len(outside.warnings)) == ((), 1)
+
+
+OWN = Calibration(engine=ENGINE, error=0.05, n=4, requests=(1, 8), draft_tokens=(3, 3), freed=("efficiency",), measured=((1, 3), (8, 3)))
+
+
+def forecast_with(calibration: Calibration | None, *, concurrencies: tuple[int, ...]) -> tuple[ForecastRow, ...]:
+    """EAGLE on one H100, three drafts."""
+    return forecast(
         target=TARGET,
         where=H100,
         speculation=Speculation(Method.EAGLE, 3, None),
         draft=HEAD,
         acceptance=Acceptance.from_alpha(0.5, draft_tokens=3),
-        concurrencies=(8, 9),
+        concurrencies=concurrencies,
         lengths=Lengths(prompt_tokens=500, output_tokens=400, context_tokens=700),
         draft_lengths=(1, 3),
         utilisation=0.9,
         calibration=calibration,
     )
-    inside, outside = rows
-    plain_s, speculative_s = step_times(priced(setting(8, 3)), ENGINE)
-    assert [inside.plain_step_s, inside.speculative_step_s] == pytest.approx([plain_s, speculative_s])
-    assert inside.step_time_ratio.n == 4
-    assert (inside.step_time_ratio.high or 0) / inside.step_time_ratio.value == pytest.approx(1.0661, abs=1e-4)
-    assert (outside.step_time_ratio.high or 0) / outside.step_time_ratio.value == pytest.approx(1.1008, abs=1e-4)
-    assert (inside.warnings, len(outside.warnings)) == ((), 1)
+
+
+def width(calibration: Calibration, requests: int, draft_tokens: int) -> float:
+    """Half of the range of ln ρ, beside published points that err by .2."""
+    return calibration.half_width(requests=requests, draft_tokens=draft_tokens, published_error=0.2, warnings=0)
+
+
+def test_a_range_by_hand() -> None:
+    """At 64 requests, eight times the most that was measured: one unit beyond the box, and half of it to the nearest point."""
+    assert width(OWN, 8, 3) == pytest.approx(1.28 * 0.05)
+    assert width(OWN, 64, 3) == pytest.approx(1.28 * sqrt(0.05**2 + (1 - exp(-(1.5**2) / 2)) * 0.2**2))
+    assert width(OWN, 8, 7) == pytest.approx(width(OWN, 64, 3)), "twice the verified tokens are as far as eight times the requests"
+    assert OWN.half_width(requests=8, draft_tokens=3, published_error=0.2, warnings=2) == pytest.approx(1.28 * 0.05 * 1.5**2)
+
+
+def test_a_familys_range_is_that_of_its_published_points_and_wider_beyond_their_reach() -> None:
+    """Half as wide again past their concurrency, and again past their draft length."""
+    family = replace(OWN, measured=None, error=0.19)
+    assert width(family, 8, 3) == pytest.approx(1.28 * 0.19)
+    assert width(family, 9, 4) == pytest.approx(1.28 * 0.19 * 1.5**2)
+
+
+@given(requests=st.lists(st.integers(8, 4000), min_size=2, max_size=2), draft_tokens=st.integers(1, 8))
+@settings(max_examples=40, deadline=None)
+def test_a_range_never_narrows_away_from_what_was_measured(requests: list[int], draft_tokens: int) -> None:
+    """A calibration at eight in flight would vouch for a thousand."""
+    near, far = sorted(requests)
+    assert width(OWN, near, draft_tokens) <= width(OWN, far, draft_tokens) <= 1.28 * hypot(0.05, 0.2) + 1e-12
+
+
+def test_plain_steps_alone_leave_the_range_as_wide_as_without_them() -> None:
+    """Nothing measured of drafting is no evidence about drafting."""
+    plain = [replace(seen(priced(setting(each, 3)), ENGINE), speculative_step_s=None) for each in (1, 8)]
+    found = calibrate(plain, prior=WIDE, spread=0.03, prefill_slowdown=0.0)
+    assert found.measured == ()
+    assert width(found, 8, 3) >= 1.28 * 0.2
+    for own, without in zip(forecast_with(found, concurrencies=(1, 8)), forecast_with(None, concurrencies=(1, 8)), strict=True):
+        ranges = [(each.step_time_ratio.high or 0) / each.step_time_ratio.value for each in (own, without)]
+        assert ranges[0] >= ranges[1]
+
+
+def test_a_ratio_is_measured_where_both_arms_are() -> None:
+    """Run files hold one arm each."""
+    plain, drafted = (priced(setting(each, 3)) for each in (1, 8))
+    both = [
+        replace(seen(plain, ENGINE), speculative_step_s=None),
+        replace(seen(plain, ENGINE), plain_step_s=None),
+        replace(seen(drafted, ENGINE), plain_step_s=None),
+    ]
+    assert calibrate(both, prior=WIDE, spread=0.03, prefill_slowdown=0.0).measured == ((1, 3),)
+
+
+def test_the_error_is_that_of_the_ratio_where_two_steps_err_apart() -> None:
+    """A plain step 3 % too short and a speculative one 3 % too long are 6 % of ρ."""
+    stiff = Prior(ENGINE, 1e-4, 1e-4, 1e-4)
+    off = replace(seen(HAND, ENGINE), plain_step_s=0.013 * 1.03, speculative_step_s=0.019 / 1.03)
+    assert calibrate([off], prior=stiff, spread=1.0, prefill_slowdown=0.0).error == pytest.approx(2 * log(1.03), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("points", "told"),
+    [
+        ([("plain_step_s", 1, 3), ("plain_step_s", 32, 3)], ("efficiency",)),
+        ([("both", 1, 3)], ("draft_scale", "efficiency")),
+        ([("both", 1, 3), ("both", 32, 3)], ("draft_scale", "efficiency")),
+        ([("both", 1, 1), ("both", 1, 2), ("both", 1, 8)], ("overhead_s", "draft_scale", "efficiency")),
+        ([("ratio", 1, 3)], ("draft_scale",)),
+    ],
+)
+def test_only_what_the_points_tell_is_moved(points: list[tuple[str, int, int]], told: tuple[str, ...]) -> None:
+    """Three coefficients from two numbers are a guess that looks like a fit."""
+    made = []
+    for kind, requests, draft_tokens in points:
+        one = seen(priced(setting(requests, draft_tokens)), ENGINE)
+        if kind == "plain_step_s":
+            one = replace(one, speculative_step_s=None)
+        if kind == "ratio":
+            one = replace(one, ratio=1.5, plain_step_s=None, speculative_step_s=None)
+        made.append(one)
+    assert informed(made, prior=Prior(uncalibrated(1), 1.0, 0.5, 0.3), spread=0.03) == told
 
 
 def test_a_fit_of_nothing_is_refused() -> None:

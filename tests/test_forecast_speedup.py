@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from math import exp
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import BadInputError
 from paceline.forecast.draft_memory import draft_shape
+from paceline.forecast.engine_cost import published_error
 from paceline.forecast.roofline import Placement
 from paceline.forecast.shapes import gpu, model
 from paceline.forecast.speedup import Bound, ForecastRow, Lengths, forecast
@@ -69,14 +71,15 @@ def test_break_even_falls_where_the_speedup_is_one() -> None:
 
 
 def test_a_range_of_the_step_time_gives_the_ranges_of_the_rest() -> None:
-    """15 % of ρ − 1 where the kernels were measured, 25 % where not; nothing was sampled, so n is 0."""
-    for where, half in ((H100, 0.15), (UNMEASURED, 0.25)):
+    """1.28 times the error of published points in ln ρ, a quarter more where kernels were not measured; n is 0."""
+    for where, widening in ((H100, 1.0), (UNMEASURED, 1.25)):
         (row,) = rows(Acceptance.from_alpha(0.6, draft_tokens=3), where=where, concurrencies=[32])
         ratio, speedup = row.step_time_ratio, row.speedup
         assert ratio.low is not None
         assert ratio.high is not None
-        assert ratio.high - 1 == pytest.approx((ratio.value - 1) * (1 + half))
-        assert ratio.low - 1 == pytest.approx((ratio.value - 1) * (1 - half))
+        width = exp(1.28 * widening * published_error())
+        assert ratio.high == pytest.approx(ratio.value * width)
+        assert ratio.low == pytest.approx(max(1.0, ratio.value / width))
         assert (speedup.low, speedup.high) == pytest.approx((2.8 / ratio.high, 2.8 / ratio.low))
         assert ratio.n == 0
 

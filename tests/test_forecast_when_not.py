@@ -65,7 +65,7 @@ def test_acceptance_from_a_profile_is_called_borrowed() -> None:
     said = found(pairing=replace(OWN, profile_label="general head"))["domain_without_its_own_head"]
     assert said.applies
     assert "general head" in said.message
-    assert "Break-even α here is" in said.message
+    assert "Break-even α is" in said.message
     nothing = forecast_row(coverage=0.0)
     assert "Nothing is drafted" in found(nothing, pairing=replace(OWN, profile_label="x"))["domain_without_its_own_head"].message
 
@@ -106,7 +106,7 @@ def test_below_break_even_says_what_would_be_needed() -> None:
     losing = replace(ROW, speedup=exactly(0.8), break_even_alpha=exactly(1.3))
     ordered = when_not(row=losing, lengths=LENGTHS, target=TARGET, pairing=OWN)
     assert ordered[0].code == "below_break_even"
-    assert "no acceptance breaks even (α would have to be 1.30)" in ordered[0].message
+    assert "drafting never pays here, at any acceptance" in ordered[0].message
     undrafted = forecast_row(coverage=0.0)
     assert "nothing is drafted" in found(undrafted)["below_break_even"].message
 

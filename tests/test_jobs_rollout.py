@@ -49,6 +49,8 @@ JOB = Job(
     requests_per_s=2.0,
     version=VERSION,
     ngram=(2, 4),
+    servers=None,
+    rehearse=False,
     arguments={"traffic": ["openai_chat.jsonl"]},
     command=("paceline", "rollout", "--traffic", "openai_chat.jsonl"),
 )
@@ -267,7 +269,7 @@ def test_what_cannot_be_done_writes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-SMALL = ["--target", "llama-3.1-8b", "--gpus", "1", "--requests", "8", "--concurrency", "2"]
+SMALL = ["--no-rehearsal", "--target", "llama-3.1-8b", "--gpus", "1", "--requests", "8", "--concurrency", "2"]
 
 
 @pytest.mark.parametrize(

@@ -65,9 +65,20 @@ def test_a_rerun_computes_only_what_is_missing(tmp_path: Path) -> None:
     again, told = swept(JOB, tmp_path)
     assert (again, told) == (points, [8])
     assert swept(JOB, None)[0] == points
-    other, told = swept(replace(JOB, asked=replace(ASKED, gpu="l40s")), tmp_path)
-    assert told[0] == 0
-    assert other[0].step_time_ratio != points[0].step_time_ratio
+
+
+def test_points_of_another_sweep_are_not_mixed_with_these(tmp_path: Path) -> None:
+    """A folder with two GPUs' points in it, or somebody's own log, with ours at its end."""
+    swept(JOB, tmp_path)
+    kept = (tmp_path / "points.jsonl").read_bytes()
+    with pytest.raises(BadInputError, match="holds nothing of this sweep"):
+        swept(replace(JOB, asked=replace(ASKED, gpu="l40s")), tmp_path)
+    assert (tmp_path / "points.jsonl").read_bytes() == kept
+    (tmp_path / "points.jsonl").write_text('{"mine": 1}\n', encoding="utf-8")
+    with pytest.raises(BadInputError, match="holds nothing of this sweep"):
+        swept(JOB, tmp_path)
+    (tmp_path / "points.jsonl").write_text('{"key": "half', encoding="utf-8")
+    assert len(swept(JOB, tmp_path)[0]) == 8
 
 
 def test_workers_change_nothing_but_the_time(tmp_path: Path) -> None:
@@ -122,6 +133,20 @@ def test_the_report_shows_break_even_best_lengths_and_every_servers_table() -> N
     page = sweep_html(points, title="<8b>")
     assert page.count("<svg") == 2
     assert "&lt;8b&gt;" in page
+
+
+def test_a_simulated_break_even_is_of_the_simulated_points() -> None:
+    """E = 2.5 at K = 3 with a speed-up of .5 is a step five times as long: (5 − 1) / 3 is above 1; of two α the nearer to 1 decides."""
+    points = tuple(
+        replace(each, tokens_per_step=2.5, simulated_speedup=0.5 if each.setting.alpha < 0.5 else 1.25) for each in swept(JOB, None)[0]
+    )
+    assert points[0].simulated_break_even_alpha == pytest.approx(4 / points[0].setting.draft_tokens)
+    text = sweep_text(points, reference_draft_tokens=3, most_requests=256)
+    assert "break-even α (simulated;" in text
+    assert "0.333" in text, "(2.5 / 1.25 − 1) / 3"
+    slow = tuple(replace(each, simulated_speedup=0.1) for each in points)
+    assert "never pays" in sweep_text(slow, reference_draft_tokens=3, most_requests=256)
+    assert "break-even α (closed form;" in sweep_text(swept(JOB, None)[0], reference_draft_tokens=3, most_requests=256)
 
 
 def test_where_nothing_pays_no_server_is_told_to_draft() -> None:

@@ -125,6 +125,21 @@ def test_the_forecast_tells_given_from_predicted_and_who_does_not_fit() -> None:
     assert "· calm: nothing" in lines
 
 
+@pytest.mark.parametrize(
+    ("low", "value", "high", "said"),
+    [
+        (0.5, 0.6, 0.9, "0.600 (0.500 to 0.900)"),
+        (0.5, 0.6, 1.2, "0.600 (0.500 to never)"),
+        (0.9, 1.3, 800.0, "never (0.900 to never)"),
+        (1.1, 80.0, 800.0, "never pays"),
+    ],
+)
+def test_a_break_even_above_one_is_said_in_words(low: float, value: float, high: float, said: str) -> None:
+    """An α of 800 is a figure that nobody can train for."""
+    even = Estimate(value=value, low=low, high=high, confidence=0.8, n=0)
+    assert said in forecast_text([replace(row(8), break_even_alpha=even)], ())
+
+
 def eagle() -> tuple[Speculation, DraftShape | None]:
     """EAGLE-3 heads for Llama-3.3-70B."""
     speculation = Speculation(method=Method.EAGLE3, draft_tokens=3, tree=None)

@@ -286,6 +286,16 @@ def test_a_waiting_request_that_goes_away_is_passed_over() -> None:
     assert [seen[each].tokens for each in tickets] == [[1, 1], [], [1, 1]]
 
 
+def test_a_request_that_goes_away_before_its_time_comes_is_never_let_in() -> None:
+    """A schedule that is cut short would go on by itself."""
+    server, seen = online(), {ticket: Seen([], []) for ticket in range(3)}
+    tickets = [server.arrive(request(2, 2, at_s=10.0 * i), index=i) for i in range(3)]
+    server.cancel(tickets[1])
+    while server.next_step_at_s is not None:
+        taken(server, seen)
+    assert [seen[each].at_s for each in tickets] == [[2.0, 3.0], [], [22.0, 23.0]]
+
+
 def test_the_draws_of_a_request_are_those_of_its_row_in_a_workload() -> None:
     """The fake server accepts something else than the simulator for the same seed."""
     whole = chance(SEED, requests=1000)

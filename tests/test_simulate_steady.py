@@ -75,6 +75,13 @@ def test_constant_latency_gives_the_throughput_of_littles_law() -> None:
     assert found.step_seconds == pytest.approx(0.25)
 
 
+def test_a_step_takes_as_long_as_a_chunk_whatever_it_carries() -> None:
+    """With drafts a chunk has several tokens: seconds per token would make every step look shorter than it is."""
+    drafted = timing(sent_at_s=0.0, ttft_s=1.0, gaps_s=[0.25, 0.75], tokens=[1, 3, 1])
+    found = steady(closed_loop(tuple(replace(record(i), timing=drafted) for i in range(4))), skip_first=1, skip_last=1)
+    assert found.step_seconds == pytest.approx(0.5)
+
+
 @settings(max_examples=40)
 @given(n=st.integers(1, 30), first=st.integers(0, 12), last=st.integers(0, 40), concurrency=st.integers(1, 9))
 def test_throughput_follows_littles_law_whatever_is_left_out(n: int, first: int, last: int, concurrency: int) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.run import Arm, Outcome, Run
-from paceline.stats.goodput import Slo, goodput
+from paceline.stats.goodput import Slo, goodput, promised
 from tests.strategies_runs import record, run, summaries_only, timing
 
 LOOSE = Slo(ttft_s=1.0, tpot_s=1.0, e2e_s=None)
@@ -78,3 +78,21 @@ def test_a_tighter_promise_is_never_kept_more_often(made: list[tuple[float, floa
     loose = goodput(answers(*made), LOOSE, confidence=0.95)
     tight = goodput(answers(*made), Slo(ttft_s=tighter, tpot_s=tighter, e2e_s=None), confidence=0.95)
     assert tight.share.value <= loose.share.value
+
+
+def test_promised_latencies_are_read_back_as_they_were_written() -> None:
+    """A run file states them, and a gate that reads others judges another promise."""
+    for slo in (Slo(ttft_s=0.5, tpot_s=1 / 30, e2e_s=None), Slo(ttft_s=None, tpot_s=None, e2e_s=9.0)):
+        assert Slo.stated_in(str(slo)) == slo
+    for wrong in ("", "ttft=0.5", "ttft_s=fast", "ttft_s"):
+        with pytest.raises(BadInputError, match="not of the form"):
+            Slo.stated_in(wrong)
+
+
+def test_a_run_that_promises_nothing_has_no_goodput() -> None:
+    """None is not what nobody asked for."""
+    whole = answers((0.5, 0.05))
+    with pytest.raises(NoEvidenceError, match="simulate --slo"):
+        promised(whole)
+    stated = replace(whole, provenance=replace(whole.provenance, arguments={"slo": str(LOOSE)}))
+    assert promised(stated) == LOOSE

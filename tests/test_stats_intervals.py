@@ -86,7 +86,8 @@ def test_one_odd_request_leaves_the_open_end_unknown_or_cut_at_the_limit() -> No
     limited = ratio_of_sums(odd, np.ones(9), largest=1.0, confidence=0.95, rng=rng())
     assert unlimited.high is None
     assert limited.high == 1.0
-    assert unlimited.low == 0.0
+    assert unlimited.low is None, "a ratio of nothing is no bound"
+    assert limited.low == 0.0
 
 
 def test_bootstrap_t_agrees_with_students_t_for_plain_means() -> None:
@@ -147,6 +148,15 @@ def test_quantile_ends_are_the_binomials_order_statistics() -> None:
     """The median of 1 … 10 lies between the 2nd and the 9th value at 95 %: 1 − 2·P(Bin(10, ½) ≤ 1) = 0.979."""
     found = quantile_interval(np.arange(1.0, 11.0), 0.5, confidence=0.95)
     assert (found.value, found.low, found.high) == (5.5, 2.0, 9.0)
+
+
+@given(n=st.integers(1, 5000), q=st.sampled_from([0.0, 0.001, 0.5, 0.9, 0.99, 1.0]), confidence=st.floats(0.5, 0.999))
+def test_quantile_ends_are_those_of_the_tabulated_binomial(n: int, q: float, confidence: float) -> None:
+    """One order statistic too few, and an interval that says 95 % holds less."""
+    found, tail = quantile_interval(np.arange(1.0, n + 1.0), q, confidence=confidence), (1 - confidence) / 2
+    lower, upper = distributions.binom.ppf(tail, n, q), distributions.binom.ppf(1 - tail, n, q) + 1
+    assert found.low == (min(found.value, lower) if lower >= 1 else None)
+    assert found.high == (max(found.value, upper) if upper <= n else None)
 
 
 def test_a_percentile_beyond_the_sample_has_an_unknown_end() -> None:

@@ -1,6 +1,7 @@
 """`live/answer`: streams of four dialects, whole and broken, read into records."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,18 +18,20 @@ from paceline.run import Outcome
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.traffic.exchange import Message
 
-REAL = (Path(__file__).parent.parent / "data" / "streams" / "vllm_0.32.0_chat_ngram_k4.sse").read_bytes()
+ROOT = Path(__file__).parent.parent.parent
+REAL = (ROOT / "tests" / "data" / "streams" / "vllm_0.32.0_chat_ngram_k4.sse").read_bytes()
 ASK = Ask(id="7", segment="code", messages=None, prompt="a b c", max_tokens=64, temperature=0.0, seed=3, extra={})
 ORIGIN_NS = 1_000_000_000
 
 
 def received(*packets: bytes, **changes: object) -> Received:
-    """A reply whose packets came 10 ms apart, the first 10 ms after it was sent."""
+    """A reply whose body came in such packets, 10 ms apart, the first (with the header) 10 ms after it was sent."""
+    head = f"HTTP/1.1 {changes.get('status') or 200} X\r\n\r\n".encode()
     usual: dict[str, object] = {
         "sent_at_ns": 2_000_000_000,
         "status": 200,
         "headers": {"content-type": "text/event-stream; charset=utf-8"},
-        "packets": tuple((2_000_000_000 + 10_000_000 * place, each) for place, each in enumerate(packets, 1)),
+        "packets": tuple((2_000_000_000 + 10_000_000 * place, head * (place == 1) + each) for place, each in enumerate(packets, 1)),
         "ended": StreamEnd.COMPLETE,
         "ended_at_ns": 9_000_000_000,
         "error": None,
@@ -242,8 +245,19 @@ def test_what_is_doubtful_about_a_stream_is_said() -> None:
     odd = answer(chat("a", so_far=1), "{", "[1]", {"choices": [{"index": 1, "delta": {"content": "z"}}]}, "[DONE]", sent_twice=True)
     assert codes(odd) == ["unreadable_messages", "several_answers", "sent_twice", "no_finish_reason"]
     assert odd.record.outcome is Outcome.FINISHED
-    late = answer(chat("a", so_far=1, finish="stop"), ended=StreamEnd.CUT, error="closed")
-    assert (codes(late), late.record.outcome) == (["cut_after_the_answer"], Outcome.FINISHED)
+    for ended in (StreamEnd.CUT, StreamEnd.TIMEOUT, StreamEnd.CANCELLED):
+        late = answer(chat("a", so_far=1, finish="stop"), ended=ended, error="closed")
+        assert (codes(late), late.record.outcome) == (["cut_after_the_answer"], Outcome.FINISHED)
+
+
+def test_every_caution_is_in_the_reference() -> None:
+    """Whoever meets a code finds no word on it."""
+    package, reference = ROOT / "src" / "paceline", (ROOT / "docs" / "reference" / "answers.md").read_text(encoding="utf-8")
+    modules = [package / "live" / "answer.py", package / "live" / "chunk_tokens.py", package / "servers" / "per_request.py"]
+    found = {code for path in modules for code in re.findall(r'Caution\(\s*"(\w+)"', path.read_text(encoding="utf-8"))}
+    assert len(found) > 10
+    assert sorted(code for code in found if f"`{code}`" not in reference) == []
+    assert sorted(each for each in TokensFrom if f"`{each.value}`" not in reference) == []
 
 
 def test_nothing_after_the_end_mark_counts() -> None:

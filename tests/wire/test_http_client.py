@@ -8,6 +8,7 @@ from time import perf_counter_ns
 import pytest
 
 from paceline.errors import BadInputError, ServerFaultError
+from paceline.live.event_loop import run_in_loop
 from paceline.live.http_client import Http
 from paceline.live.http_connection import Connection, Received, StreamEnd, Timeouts
 from paceline.live.http_message import address_of
@@ -32,7 +33,7 @@ EVENTS = event_stream('{"a": "één"}', '{"b": 2}', "[DONE]")
 
 def data_of(received: Received) -> list[bytes]:
     """The events' data."""
-    return [each.data for each in read_events(received.packets, ended=True).events]
+    return [each.data for each in read_events(received.body_pieces(), ended=True).events]
 
 
 EXPECTED = ['{"a": "één"}'.encode(), b'{"b": 2}', b"[DONE]"]
@@ -75,6 +76,22 @@ def test_a_body_that_ends_with_its_connection_is_complete() -> None:
     received = received_from(answer)
     assert received.ended is StreamEnd.COMPLETE
     assert data_of(received) == EXPECTED
+
+
+def test_the_measuring_loop_gives_the_same_events() -> None:
+    """What the tests try is not what measures."""
+
+    async def main() -> Received:
+        async def answer(exchange: Exchange) -> None:
+            await exchange.send(CHUNKED, *chunked(*EVENTS))
+
+        async with scripted(answer) as server:
+            http = Http()
+            received = await post(http, server)
+            http.close()
+            return received
+
+    assert data_of(run_in_loop(main())) == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -183,7 +200,7 @@ def test_each_packet_s_stamp_lies_between_its_sending_and_its_use() -> None:
         await forever()
 
     received = received_from(answer)
-    events = read_events(received.packets, ended=True).events
+    events = read_events(received.body_pieces(), ended=True).events
     assert len(events) == 3
     assert all(low < event.at_ns < high for low, event, high in zip(before[:3], events, after[:3], strict=True))
     assert received.sent_at_ns < before[0]

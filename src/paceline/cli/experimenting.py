@@ -66,9 +66,9 @@ def run_measure(options: argparse.Namespace) -> int:
 
 def _measured(before: Path | None, file: Path, model: str | None) -> Run:
     """What a file, or the difference of two dumps, says."""
-    if before is None and (model is None or read_head(file).lstrip().startswith("{")):
-        return read_evidence(file)
-    return measure_dumps(before, file, model=model)
+    if before is None and read_head(file).lstrip().startswith("{") and model is not None:
+        raise BadInputError("--model picks one of the models in a /metrics dump, and a run file holds one run; leave it out")
+    return read_evidence(file) if before is None and model is None else measure_dumps(before, file, model=model)
 
 
 def _watched(options: argparse.Namespace) -> Run:

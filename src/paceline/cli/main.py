@@ -14,6 +14,7 @@ from typing import NoReturn
 
 import paceline
 from paceline.cli import experiment, operate, predict, rehearse
+from paceline.cli.idle_options import given_options, refuse_idle
 from paceline.errors import PacelineError, printable
 
 __all__ = ["build_parser", "main"]
@@ -49,8 +50,10 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code."""
     _prepare_streams()
-    options = build_parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    options = build_parser().parse_args(words)
     try:
+        refuse_idle(options, given_options(options, words))
         code: int = options.run(options)
     except PacelineError as error:
         complain(options.verb, str(error))

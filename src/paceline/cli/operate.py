@@ -16,8 +16,10 @@ from paceline.cli.options import (
     add_traffic,
     add_verb,
     counts,
+    not_negative,
     place,
     positive,
+    positive_int,
 )
 
 __all__ = ["add_verbs"]
@@ -48,10 +50,20 @@ def _add_rollout(verbs: Verbs) -> None:
     parser.add_argument(
         "--requests-per-s", type=positive, default=None, metavar="R", help="production traffic, for the length of ramp stages"
     )
+    servers = parser.add_argument_group("servers (without them both arms are simulated, and rehearsed on two fake servers)")
+    servers.add_argument("--baseline", metavar="URL", default=None, help="your server without drafts")
+    servers.add_argument("--speculative", metavar="URL", default=None, help="your server with drafts")
+    servers.add_argument("--model", metavar="NAME", default=None, help="the model's name, where a server has several")
+    servers.add_argument(
+        "--measured-requests", type=positive_int, default=200, metavar="N", help="requests measured per arm and point (200)"
+    )
+    servers.add_argument("--max-tokens", type=positive_int, default=256, metavar="N", help="longest output asked for (default 256)")
+    servers.add_argument("--temperature", type=not_negative, default=0.0, metavar="T", help="sent with every request (default 0)")
+    servers.add_argument("--no-rehearsal", action="store_true", help="start no fake servers")
     parser.add_argument("--exit-verdict", action="store_true", help="exit by the verdict, as gate does")
     add_engine(parser)
     add_hardware(parser)
-    add_method(parser, or_none=False)
+    add_method(parser, matches=True, or_none=False)
     add_acceptance(parser)
     add_traffic(parser)
     add_simulation(parser)
@@ -90,7 +102,7 @@ def _add_plan(verbs: Verbs) -> None:
     parser.add_argument("--out", type=place, default=None, metavar="DIR", help="write plan.md and plan.json there")
     add_engine(parser)
     add_hardware(parser)
-    add_method(parser, or_none=False)
+    add_method(parser, matches=True, or_none=False)
     add_replica(parser)
     add_policy(parser)
     add_seed(parser)
@@ -113,7 +125,7 @@ def _add_config(verbs: Verbs) -> None:
     )
     add_engine(parser)
     add_hardware(parser)
-    add_method(parser, or_none=False)
+    add_method(parser, matches=True, or_none=False)
     add_replica(parser)
     add_json(parser)
 

@@ -9,7 +9,10 @@ from paceline.cli.experimenting import EXIT_CODES, policy_of
 from paceline.cli.options import asked_acceptance, reading, scenario_asked
 from paceline.cli.output import answer, arguments, envelope, progress, say
 from paceline.cli.predicting import simulation_plan
+from paceline.errors import BadInputError
 from paceline.files.whole import make_folder, write_text
+from paceline.jobs.asking import Asking
+from paceline.jobs.bench_asked import BenchAsked
 from paceline.jobs.labels import described
 from paceline.jobs.launch import launch_commands
 from paceline.jobs.planning import Circumstances, compared, need_same, output_shares, planned, read_pairs
@@ -18,12 +21,16 @@ from paceline.jobs.scenario import scenario
 from paceline.jobs.simulation import limits_of
 from paceline.jobs.traffic import file_bytes
 from paceline.report.json_view import plan_dict, verdict_dict
-from paceline.report.operations import compatibility_dict, config_text, rollout_text
+from paceline.report.operations import compatibility_dict, config_text, rehearsal_text, rollout_text
 from paceline.report.text import plan_markdown
+from paceline.run import Arm
 from paceline.servers.vllm.config import NAMES
 from paceline.servers.vllm.versions import combines, vllm_version
+from paceline.speculation.method import Speculation
 
 __all__ = ["run_config", "run_plan", "run_rollout"]
+
+FIRST_BYTE_S, GAP_S = 300.0, 60.0
 
 
 def job_of(options: argparse.Namespace) -> Job:
@@ -39,8 +46,50 @@ def job_of(options: argparse.Namespace) -> Job:
         requests_per_s=options.requests_per_s,
         version=vllm_version(options.engine_version),
         ngram=(options.ngram_min, options.ngram_max),
+        servers=_servers(options),
+        rehearse=not options.no_rehearsal,
         arguments=arguments(options),
         command=("paceline", *(_without_folder(each) for each in sys.argv[1:])),
+    )
+
+
+def _servers(options: argparse.Namespace) -> BenchAsked | None:
+    """The user's own servers, None where none was named.
+
+    Raises:
+        BadInputError: only one was.
+
+    """
+    urls = {Arm.BASELINE: options.baseline, Arm.SPECULATIVE: options.speculative}
+    if not any(urls.values()):
+        return None
+    if not all(urls.values()) or options.baseline == options.speculative:
+        raise BadInputError(
+            "a rollout measures two servers, --baseline URL and --speculative URL; with one GPU run `bench` twice, then `plan`"
+        )
+    asked = scenario_asked(options)
+    return BenchAsked(
+        urls=urls,
+        model=options.model,
+        asking=Asking(
+            paths=tuple(options.traffic),
+            segment_rule=options.segment_rule,
+            segment_field=options.segment_field,
+            requests=options.measured_requests,
+            spare=0,
+            max_tokens=options.max_tokens,
+            temperature=options.temperature,
+            ignore_eos=False,
+            api="chat",
+            seed=options.seed,
+        ),
+        concurrencies=options.concurrency,
+        open_load=None,
+        pairs=None,
+        first_byte_s=FIRST_BYTE_S,
+        gap_s=GAP_S,
+        speculation=Speculation(method=asked.method, draft_tokens=asked.draft_tokens, tree=asked.tree),
+        tokenizer=options.tokenizer,
     )
 
 
@@ -57,6 +106,8 @@ def run_rollout(options: argparse.Namespace) -> int:
         done = roll_out(job, options.out, reading=bar, step=say)
     body = verdict_dict(done.verdict, lesson=done.decisive.lesson, by_concurrency=done.verdicts)
     text = rollout_text(done.comparisons, label=done.known.label, notes=done.notes, out=str(options.out))
+    if done.rehearsal is not None:
+        text = f"{text}\n{rehearsal_text(done.rehearsal.baseline, done.rehearsal.speculative)}"
     rests_on = {"acceptance": done.known.evidence.value, "acceptance_label": done.known.label, "notes": list(done.notes)}
     answer(options, body=body | rests_on, text=text, inputs=done.traffic.inputs)
     return EXIT_CODES[done.verdict.decision] if options.exit_verdict else 0

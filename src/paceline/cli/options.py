@@ -216,8 +216,10 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_method(parser: argparse.ArgumentParser, *, or_none: bool) -> None:
-    """How tokens are drafted; with `or_none`, perhaps not at all."""
+def add_method(parser: argparse.ArgumentParser, *, matches: bool, or_none: bool) -> None:
+    """How tokens are drafted; with `matches` also what prompt lookup matches, where logs are replayed or a server is started; with
+    `or_none`, perhaps not at all.
+    """
     group = parser.add_argument_group("speculation")
     choices = [*map(str, Method), *(["none"] if or_none else [])]
     group.add_argument("--method", type=drafting_method, choices=choices, default=Method.EAGLE3, help="what drafts (default eagle3)")
@@ -227,7 +229,8 @@ def add_method(parser: argparse.ArgumentParser, *, or_none: bool) -> None:
         "--draft-vocab", type=positive_int, default=None, metavar="N", help="draft vocabulary of an EAGLE-3 head (default 32000)"
     )
     group.add_argument("--tree", type=tree, default=None, metavar="D,T,N", help="a draft tree: depth, children per node, nodes verified")
-    add_ngram(group)
+    if matches:
+        add_ngram(group)
 
 
 def add_ngram(group: Any) -> None:

@@ -76,7 +76,7 @@ def _add_forecast(verbs: Verbs) -> None:
         example="paceline forecast --target llama-3.3-70b --gpu h100 --gpus 4 --method eagle3 --alpha 0.5 --concurrency 1,8,64,256",
     )
     add_hardware(parser)
-    add_method(parser, or_none=False)
+    add_method(parser, matches=False, or_none=False)
     add_acceptance(parser)
     parser.add_argument("--concurrency", type=counts, default=(1, 8, 32, 64, 128, 256), metavar="N,…", help="requests decoding together")
     parser.add_argument(
@@ -89,15 +89,16 @@ def _add_forecast(verbs: Verbs) -> None:
     shift.add_argument(
         "--draft-context", type=positive_int, default=None, metavar="N", help="longest context the draft knows; beyond it acceptance decays"
     )
-    engine = parser.add_argument_group("calibration (without either, packaged coefficients with a wide range)")
+    engine = parser.add_argument_group("calibration (without either, packaged coefficients with the error of published points)")
     engine.add_argument(
         "--calibrate",
         type=Path,
-        action="append",
+        action="extend",
+        nargs="+",
         default=[],
         metavar="FILE",
-        help="two or more points of your own server: CSV or JSON with concurrency, draft_tokens, context, plain_step_s, "
-        "speculative_step_s, step_time_ratio; or run files",
+        help="two or more points of your own server, in one or several files: CSV or JSON with concurrency, draft_tokens, context, "
+        "plain_step_s, speculative_step_s, step_time_ratio; or run files, or the folder that holds them",
     )
     engine.add_argument(
         "--engine", default=None, metavar="NAME", help="engine family fitted to published points: vllm, sglang, hf, llama.cpp"
@@ -120,7 +121,7 @@ def _add_memory(verbs: Verbs) -> None:
         example="paceline memory --target llama-3.3-70b --gpu h100 --gpus 2 --dtype fp8 --method eagle3 --context 2000",
     )
     add_hardware(parser)
-    add_method(parser, or_none=False)
+    add_method(parser, matches=False, or_none=False)
     parser.add_argument("--context", type=positive_int, default=2000, metavar="TOKENS", help="tokens of context per request (default 2000)")
     add_json(parser)
 
@@ -140,7 +141,7 @@ def _add_simulate(verbs: Verbs) -> None:
         example="paceline simulate --traffic demo --target llama-3.3-70b --gpu h100 --gpus 4 --concurrency 32 --out out-simulate",
     )
     add_hardware(parser)
-    add_method(parser, or_none=False)
+    add_method(parser, matches=True, or_none=False)
     add_acceptance(parser)
     add_traffic(parser)
     parser.add_argument(
@@ -175,7 +176,7 @@ def _add_sweep(verbs: Verbs) -> None:
         example="paceline sweep --gpu h100 --gpus 4 --alphas .3,.5,.7 --draft-lengths 1,3,5 --concurrencies 1,8,64,256",
     )
     add_hardware(parser)
-    add_method(parser, or_none=False)
+    add_method(parser, matches=False, or_none=False)
     group = parser.add_argument_group("grid")
     group.add_argument(
         "--alphas",

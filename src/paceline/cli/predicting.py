@@ -19,10 +19,10 @@ from paceline.forecast.lesson import lesson
 from paceline.forecast.speedup import Lengths, forecast
 from paceline.forecast.when_not import Pairing, when_not
 from paceline.jobs.acceptance import choose
-from paceline.jobs.calibration import calibrated, family_calibration
+from paceline.jobs.calibration import calibrated, calibration_notes, family_calibration
 from paceline.jobs.labels import labelled
 from paceline.jobs.scenario import Scenario, scenario
-from paceline.jobs.simulation import SimulationPlan, simulated_arms
+from paceline.jobs.simulation import SimulationPlan, cost_of, simulated_arms
 from paceline.jobs.traffic import load_traffic
 from paceline.report.acceptances import ranged_dict, ranged_lines, tree_dict, tree_lines
 from paceline.report.predictions import (
@@ -35,8 +35,9 @@ from paceline.report.predictions import (
     memory_dict,
     memory_text,
 )
-from paceline.report.simulations import arms_dict, arms_text, goodput_dict, harmed_requests, paired_dict
+from paceline.report.simulations import arms_dict, arms_text, goodput_dict, harmed_requests, paired_dict, saturation_text
 from paceline.run import Evidence, Load
+from paceline.simulate.saturation import saturation
 from paceline.speculation.acceptance import Acceptance
 from paceline.speculation.blend import blend_by_generated_tokens
 
@@ -105,9 +106,9 @@ def run_forecast(options: argparse.Namespace) -> int:
         "tree": said_of_tree,
         "lesson": lesson_dict(said),
         "deviations": lesson_dict(said)["deviations"],
-        "calibration": None if calibration is None else asdict(calibration),
+        "calibration": None if calibration is None else asdict(calibration) | {"notes": calibration_notes(calibration)},
     }
-    fitted = () if calibration is None else (_calibration_line(calibration),)
+    fitted = () if calibration is None else (_calibration_line(calibration), *(f"! {each}" for each in calibration_notes(calibration)))
     told = [ascii_controls(f"{head}; acceptance {label}"), *ranged_lines(moved), *tree_lines(said_of_tree), *fitted]
     answer(options, body=body, text="\n".join(told) + f"\n\n{forecast_text(rows, conditions)}", inputs={})
     return 0
@@ -161,17 +162,15 @@ def run_simulate(options: argparse.Namespace) -> int:
     )
     if options.own_times and not traffic.has_arrivals:
         raise BadInputError(f"{traffic.workload.source} has no times of its own; give --concurrency or --rate")
-    if options.burstiness != 1 and options.rate is None:
-        raise BadInputError("--burstiness shapes arrivals at a rate; give --rate too")
-    if options.time_scale != 1 and not options.own_times:
-        raise BadInputError("--time-scale speeds a trace's own times up; give --own-times too")
     load = Load(concurrency=None if options.own_times or options.rate else options.concurrency, rate_per_s=options.rate)
     made = simulated_arms(asked, traffic.workload, known.by_segment, load, simulation_plan(options), own_arrivals=options.own_times)
-    arms = labelled(made, asked, known, traffic, range_=None)
+    arms = labelled(made, asked, known, traffic, range_=None, slo=options.slo)
     if options.out is not None:
         make_folder(options.out)
         for run in arms:
             write_run(run, options.out / f"{run.arm.value}.json")
+    overrun = saturation(arms[0], cost_of(asked, simulation_plan(options), draft_tokens=0))
+    told = () if overrun is None else (saturation_text(overrun),)
     rng = np.random.default_rng(options.seed)
     figures = arms_dict(*arms, confidence=CONFIDENCE, rng=rng)
     if options.slo is not None:
@@ -181,10 +180,11 @@ def run_simulate(options: argparse.Namespace) -> int:
         "paired_differences": paired_dict(*arms, confidence=CONFIDENCE),
         "harmed": harmed_requests(*arms, most=len(arms[0].requests or ())),
         "acceptance_label": known.label,
-        "notes": [*traffic.notes, *traffic.warnings],
+        "saturation": None if overrun is None else asdict(overrun),
+        "notes": [*told, *traffic.notes, *traffic.warnings],
     }
     notes = "\n".join(f"note: {ascii_controls(each)}" for each in (f"acceptance {known.label}", *traffic.notes, *traffic.warnings))
-    answer(options, body=body, text=f"{arms_text(*arms, body)}\n\n{notes}", inputs=traffic.inputs)
+    answer(options, body=body, text="\n\n".join([*(f"! {each}" for each in told), arms_text(*arms, body), notes]), inputs=traffic.inputs)
     return 0
 
 

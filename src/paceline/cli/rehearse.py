@@ -61,7 +61,7 @@ def _add_fake_server(verbs: Verbs) -> None:
     server.add_argument("--record", type=place, default=None, metavar="FILE", help="write there what was sent, and when (JSON lines)")
     server.add_argument("--for", dest="for_s", type=duration, default=None, metavar="TIME", help="end after that time (default: at Ctrl-C)")
     add_hardware(parser)
-    add_method(parser, or_none=True)
+    add_method(parser, matches=False, or_none=True)
     add_acceptance(parser)
     parser.add_argument("--segments", default="", metavar="NAME,…", help="segments that have acceptance of their own, beside all")
     add_replica(parser)

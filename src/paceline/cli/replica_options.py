@@ -14,18 +14,30 @@ if TYPE_CHECKING:
 
 
 def length_table(text: str) -> "LengthTable":
-    """`1-16:5,17-32:3,33-512:0`: batch sizes, and the draft length there."""
+    """`1-16:5,17-32:3,33-512:0`: batch sizes, and the draft length there; from 1 on, without a gap."""
     from paceline.simulate.draft_lengths import LengthTable
 
-    try:
-        entries = []
-        for each in text.split(","):
-            sizes, length = each.split(":")
-            first, _, last = sizes.partition("-")
-            entries.append((int(first), int(last or first), int(length)))
-        return LengthTable(tuple(entries))
-    except (ValueError, BadInputError) as fault:
-        raise argparse.ArgumentTypeError(f"{printable(text)} is no table FIRST-LAST:K,…: {fault}") from None
+    entries = [_entry(each) for each in text.split(",")]
+    expected = 1
+    for first, last, _ in entries:
+        if first > last:
+            raise argparse.ArgumentTypeError(f"{printable(text)}: {first}-{last} runs backwards; write {last}-{first}")
+        if first != expected:
+            raise argparse.ArgumentTypeError(
+                f"{printable(text)}: after a batch of {expected - 1} comes {expected}, not {first}; leave no gap"
+            )
+        expected = last + 1
+    return LengthTable(tuple(entries))
+
+
+def _entry(text: str) -> tuple[int, int, int]:
+    """`17-32:3`."""
+    sizes, _, length = text.partition(":")
+    first, _, last = sizes.partition("-")
+    numbers = [each.strip() for each in (first, last or first, length)]
+    if not all(each.isdecimal() for each in numbers):
+        raise argparse.ArgumentTypeError(f"{printable(text)} is not FIRST-LAST:K in whole numbers, as in 1-16:5,17-256:0")
+    return int(numbers[0]), int(numbers[1]), int(numbers[2])
 
 
 def slo(text: str) -> "Slo":
@@ -77,7 +89,8 @@ def add_draft_lengths(group: Any) -> None:
         type=length_table,
         default=None,
         metavar="FIRST-LAST:K,…",
-        help="draft length by requests running, as vLLM's num_speculative_tokens_per_batch_size; lengths above --draft-tokens are cut",
+        help="draft length by requests running, as vLLM's num_speculative_tokens_per_batch_size: from 1 to the most that run, "
+        "without a gap, up to --draft-tokens",
     )
     lengths.add_argument(
         "--adaptive", action="store_true", help="SGLang's adaptive ladder 1, 3, 5, 7 by acceptance and batch; needs --draft-tokens 7"
@@ -91,4 +104,22 @@ def asked_lengths(options: argparse.Namespace) -> "LengthTable | Ladder | None":
     if getattr(options, "adaptive", False):
         return ladder_from_table("sglang")
     found: LengthTable | None = getattr(options, "draft_tokens_by_batch", None)
+    if found is not None:
+        _need_whole_table(found, options)
     return found
+
+
+def _need_whole_table(table: "LengthTable", options: argparse.Namespace) -> None:
+    """Nothing, where the table has a draft length for every batch that can run, none longer than --draft-tokens."""
+    if table.longest() > options.draft_tokens:
+        raise BadInputError(
+            f"--draft-tokens-by-batch drafts up to {table.longest()} tokens, and --draft-tokens is {options.draft_tokens}; raise the latter"
+        )
+    closed = options.rate is None and not options.own_times
+    largest = min(options.max_requests, options.concurrency) if closed else options.max_requests
+    last = table.entries[-1][1]
+    if last < largest:
+        raise BadInputError(
+            f"--draft-tokens-by-batch ends at a batch of {last}, and up to {largest} requests run at once; add {last + 1}-{largest}:K, "
+            "with K = 0 for no drafts"
+        )

@@ -4,6 +4,7 @@ speedup                                  plain seconds per output token / specul
 {ttft,tpot,e2e}_{mean,p50,…,p99}.ratio   speculative / baseline, one sample per request
 chunk_gap_{p50,…,p99}.ratio              the same of visible gaps, one sample per gap
 {ttft,tpot,e2e,chunk_gap}_p99_s          seconds of the speculative arm alone
+goodput.ratio                            share of requests within the promised latencies that the runs state, speculative / baseline
 output_tokens_per_s.ratio, harmed_share, alpha, tokens_per_step
 """
 
@@ -44,8 +45,8 @@ def _latencies() -> list[Metric]:
 
 
 def _others() -> list[Metric]:
-    names = {"speedup": True, "output_tokens_per_s.ratio": True, "harmed_share": True, "alpha": False, "tokens_per_step": False}
-    return [Metric(name=name, latency=None, statistic=None, is_ratio=ratio) for name, ratio in names.items()]
+    ratios = ("speedup", "output_tokens_per_s.ratio", "goodput.ratio", "harmed_share")
+    return [Metric(name=name, latency=None, statistic=None, is_ratio=name in ratios) for name in (*ratios, "alpha", "tokens_per_step")]
 
 
 METRICS: Mapping[str, Metric] = MappingProxyType({each.name: each for each in _latencies() + _others()})

@@ -4,6 +4,8 @@ Per-request records come first. Where a source has only aggregates, a ratio of i
 summaries carry the edges of their histogram's buckets. Speed-up then falls back on E / ρ. A point decides nothing.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from paceline.decide.break_even import step_time_ratio, tokens_per_step
@@ -11,6 +13,7 @@ from paceline.decide.claims import Metric, metric_named
 from paceline.errors import NoEvidenceError
 from paceline.latency import samples
 from paceline.run import RequestRecord, Run, Summary
+from paceline.stats.goodput import goodput, promised
 from paceline.stats.intervals import acceptance_estimates, clustered_quantile_interval, quantile_interval, ratio_of_sums, wilson
 from paceline.stats.paired import combined_ratio, gap_quantile_ratio, mean_ratio, quantile_ratio, request_pairs, two_arms
 from paceline.verdict import Estimate
@@ -38,6 +41,8 @@ def metric_estimate(
             return harmed_share(baseline, speculative, segment=segment, confidence=confidence, rng=rng)
         case "output_tokens_per_s.ratio":
             return _throughput(baseline, speculative, segment=segment, confidence=confidence, rng=rng)
+        case "goodput.ratio":
+            return _goodput_ratio(baseline, speculative, segment=segment, confidence=confidence)
         case _ if metric.is_ratio:
             return _latency_ratio(metric, baseline, speculative, segment=segment, confidence=confidence, rng=rng)
         case _:
@@ -128,6 +133,18 @@ def _throughput(baseline: Run, speculative: Run, *, segment: str | None, confide
     slots = combined_ratio(up, down)
     low, high = (None if each is None else each / slots.value * value for each in (slots.low, slots.high))
     return Estimate(value=value, low=low, high=high, confidence=confidence, n=slots.n)
+
+
+def _goodput_ratio(baseline: Run, speculative: Run, *, segment: str | None, confidence: float) -> Estimate:
+    """Of the arms' shares of good requests, as if they were independent, which is wider than pairs would be."""
+    slo = promised(baseline)
+    if promised(speculative) != slo:
+        raise NoEvidenceError("the two runs state different promised latencies, so their goodput does not compare")
+    shares = []
+    for run in (speculative, baseline):
+        mine = [each for each in run.requests or () if segment in (None, each.segment)]
+        shares.append(goodput(replace(run, requests=None if run.requests is None else tuple(mine)), slo, confidence=confidence).share)
+    return combined_ratio(*shares)
 
 
 def _token_rate(run: Run, *, confidence: float, rng: np.random.Generator) -> Estimate:

@@ -61,6 +61,16 @@ class Point:
         """The simulated speed-up where there is one, else the forecast's."""
         return self.speedup if self.simulated_speedup is None else self.simulated_speedup
 
+    @property
+    def simulated_break_even_alpha(self) -> float | None:
+        """α at this K at which the simulated speed-up would be 1, if a step cost what it costs at this α: (E / S − 1) / K.
+
+        Above 1 drafting never pays; None where nothing was simulated.
+        """
+        if self.simulated_speedup is None:
+            return None
+        return (self.tokens_per_step / self.simulated_speedup - 1) / self.setting.draft_tokens
+
 
 def best_draft_lengths(points: Iterable[Point]) -> Mapping[tuple[int, float], dict[int, int]]:
     """By context and α: the draft length with the largest speed-up at each concurrency, 0 where none is above 1; of equals the shorter."""

@@ -1,7 +1,8 @@
-"""Reads the points that a forecast is calibrated with: a CSV with a header, a JSON list of objects, or a run file of ours.
+"""Reads the points that a forecast is calibrated with: a CSV with a header, a JSON list of objects, run files of ours, or a folder of them.
 
 A point states `concurrency`, and at least one of `plain_step_s`, `speculative_step_s` and `step_time_ratio`; `draft_tokens` and `context`
-where they differ from the forecast's own.
+where they differ from the forecast's own. A CSV is separated by commas, semicolons or tabs; with the latter two numbers may have a decimal
+comma.
 """
 
 import csv
@@ -16,12 +17,22 @@ from typing import Any
 from paceline.errors import BadInputError, UnknownNameError, printable
 from paceline.files.runfile import run_from_json
 from paceline.run import Arm, Run
+from paceline.stats.decode_pace import DecodePace, decode_pace
 
-__all__ = ["CalibrationPoint", "read_calibration"]
+__all__ = ["CalibrationPoint", "PrefillMixed", "read_calibration"]
 
 MOST_BYTES = 64 << 20
 COUNTS = ("concurrency", "draft_tokens", "context")
 SECONDS = ("plain_step_s", "speculative_step_s", "step_time_ratio")
+COLUMNS = (*COUNTS, *SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillMixed:
+    """What the seconds of a step still hold of prefill: one of `prompt_tokens` from each other request in every `steps` of its steps."""
+
+    prompt_tokens: int
+    steps: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +46,40 @@ class CalibrationPoint:
     speculative_step_s: float | None
     step_time_ratio: float | None
     measured_on: Mapping[str, str]  # target and hardware, where a run file states them
+    mixed: PrefillMixed | None  # None where the steps hold no prefill, or it is not known
+    coverage: float | None  # share of steps that draft, where a run file states it
+    method: str | None  # likewise
 
 
 def read_calibration(path: Path) -> tuple[CalibrationPoint, ...]:
-    """The points of one file.
+    """The points of one file, or of each run file in a folder that `simulate` or `rollout` wrote.
 
     Raises:
         BadInputError: it cannot be read, has no points, or a point is incomplete.
         UnknownNameError: a column or key that means nothing here.
 
     """
+    if not path.is_dir():
+        return _of_file(path)
+    folder = path / "runs" if (path / "runs").is_dir() else path
+    files = sorted(each for arm in Arm for each in folder.glob(f"*{arm.value}.json"))
+    if not files:
+        raise BadInputError(
+            f"the folder {printable(str(path))} holds no run file whose name ends in baseline.json or speculative.json; name the files"
+        )
+    return tuple(point for each in files for point in _of_file(each))
+
+
+def _of_file(path: Path) -> tuple[CalibrationPoint, ...]:
     shown = printable(str(path))
     try:
         with path.open("rb") as source:
             content = source.read(MOST_BYTES + 1)
-        text = content.decode("utf-8")
+        text = content.decode("utf-8-sig")
     except OSError as fault:
         raise BadInputError(f"the calibration {shown} cannot be read: {fault.strerror}") from None
     except UnicodeDecodeError:
-        raise BadInputError(f"the calibration {shown} is no text in UTF-8") from None
+        raise BadInputError(f"the calibration {shown} is no text in UTF-8; save it as UTF-8") from None
     if len(content) > MOST_BYTES:
         raise BadInputError(f"the calibration {shown} is larger than {MOST_BYTES} bytes; a few points are enough")
     found = _objects(text, path.name)
@@ -67,7 +93,7 @@ def read_calibration(path: Path) -> tuple[CalibrationPoint, ...]:
 def _objects(text: str, name: str) -> list[Any] | Run:
     start = text.lstrip()[:1]
     if start not in ("[", "{"):
-        return list(csv.DictReader(StringIO(text)))
+        return _rows(text, printable(name))
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as fault:
@@ -77,19 +103,66 @@ def _objects(text: str, name: str) -> list[Any] | Run:
     return [value] if "concurrency" in value else run_from_json(text, name=name)
 
 
+def _rows(text: str, shown: str) -> list[dict[str, str | None]]:
+    """The rows of a CSV whose header names the columns."""
+    header = text.lstrip().partition("\n")[0]
+    separator = next((each for each in (";", "\t") if each in header), ",")
+    reader = csv.DictReader(StringIO(text.lstrip()), delimiter=separator)
+    columns = [name.strip() for name in reader.fieldnames or ()]
+    if not columns:
+        return []
+    for name in columns:
+        if name not in COLUMNS:
+            raise UnknownNameError("calibration column", name, COLUMNS)
+    missing = ["concurrency"] if "concurrency" not in columns else []
+    if not set(SECONDS) & set(columns):
+        missing.append(f"one of {', '.join(SECONDS)}")
+    if missing:
+        raise BadInputError(f"{shown} misses the column {' and '.join(missing)}; its header names {', '.join(columns)}")
+    rows = []
+    for i, row in enumerate(reader, 1):
+        if None in row:
+            raise BadInputError(f"{shown}, point {i} has more fields than the header's {len(columns)}")
+        values = [None if each is None else each.strip() for each in row.values()]
+        rows.append({name: _with_point(each, separator) for name, each in zip(columns, values, strict=True)})
+    return rows
+
+
+def _with_point(value: str | None, separator: str) -> str | None:
+    """A number with a decimal point, where commas do not separate."""
+    return value if value is None or separator == "," else value.replace(",", ".")
+
+
 def _of_run(run: Run, shown: str) -> CalibrationPoint:
-    if run.load.concurrency is None or run.step_seconds is None:
-        raise BadInputError(f"the run {shown} does not state a concurrency and seconds per step; measure it in a closed loop")
+    pace = decode_pace(run)
+    step_s, mixed = _step_seconds(run, pace)
+    if run.load.concurrency is None or step_s is None:
+        raise BadInputError(
+            f"the run {shown} does not state a concurrency and seconds per step; measure it in a closed loop, such as "
+            "simulate --concurrency does"
+        )
     baseline = run.arm is Arm.BASELINE
+    counts = None if baseline or not run.acceptance_by_segment else run.acceptance
     return CalibrationPoint(
         concurrency=run.load.concurrency,
         draft_tokens=None if run.speculation is None else run.speculation.draft_tokens,
-        context=None,
-        plain_step_s=run.step_seconds if baseline else None,
-        speculative_step_s=None if baseline else run.step_seconds,
+        context=None if pace is None else pace.context_tokens,
+        plain_step_s=step_s if baseline else None,
+        speculative_step_s=None if baseline else step_s,
         step_time_ratio=None,
         measured_on={key: run.provenance.arguments[key] for key in ("target", "hardware") if key in run.provenance.arguments},
+        mixed=mixed,
+        coverage=counts.drafts / counts.steps if counts is not None and counts.steps else None,
+        method=None if run.speculation is None else run.speculation.method.value,
     )
+
+
+def _step_seconds(run: Run, pace: DecodePace | None) -> tuple[float | None, PrefillMixed | None]:
+    """Seconds of a step without prefill where the run tells them, else of a step, with what prefill is in it."""
+    if pace is not None and pace.step_s is not None:
+        return pace.step_s, None
+    mixed = None if pace is None else PrefillMixed(pace.prompt_tokens, pace.steps)
+    return run.step_seconds or None, mixed
 
 
 def _point(value: object, where: str) -> CalibrationPoint:
@@ -97,8 +170,8 @@ def _point(value: object, where: str) -> CalibrationPoint:
         raise BadInputError(f"{where} is {printable(value)}, not an object")
     stated = {key: each for key, each in value.items() if each not in (None, "")}
     for key in stated:
-        if key not in (*COUNTS, *SECONDS):
-            raise UnknownNameError("calibration column", str(key), (*COUNTS, *SECONDS))
+        if key not in COLUMNS:
+            raise UnknownNameError("calibration column", str(key), COLUMNS)
     if "concurrency" not in stated:
         raise BadInputError(f"{where} states no concurrency")
     whole = {name: _number(stated[name], f"{where}: {name}") if name in stated else None for name in COUNTS}
@@ -106,8 +179,10 @@ def _point(value: object, where: str) -> CalibrationPoint:
         if count is not None and (count != int(count) or count < 1):
             raise BadInputError(f"{where}: {name} = {printable(stated[name])} is not a whole number from 1 on")
     figures = {name: _number(stated[name], f"{where}: {name}") if name in stated else None for name in SECONDS}
+    if not any(figures.values()):
+        raise BadInputError(f"{where} states none of {', '.join(SECONDS)}; give at least one of them")
     sizes = {name: None if each is None else int(each) for name, each in whole.items()}
-    return CalibrationPoint(**sizes, **figures, measured_on={})  # type: ignore[arg-type]  # concurrency was checked above
+    return CalibrationPoint(**sizes, **figures, measured_on={}, mixed=None, coverage=None, method=None)  # type: ignore[arg-type]  # concurrency was checked above
 
 
 def _number(value: object, where: str) -> float:

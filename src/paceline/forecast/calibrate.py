@@ -7,13 +7,13 @@ one triple answers for other batches and K. With a stated prompt and output the 
 
     E / S = E · [prefill/e · (1 + φ) + n · speculative step / E] / [prefill/e + n · plain step]      n output tokens, φ prefill slow-down
 
-The fit is a least squares on logarithms (soft L1 loss), with a prior on the logarithm of each of the three, so that two points are enough
-and what the points do not tell stays at its prior.
+The fit is a least squares on logarithms (Cauchy loss), with a prior on the logarithm of each of the three. What the points of one server do
+not tell (`informed`) stays at its prior, so that two points are enough.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, isfinite, log, sqrt
+from math import exp, inf, isfinite, log, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,23 @@ from paceline.forecast.step_cost import prefill_seconds, step_cost
 from paceline.hardware import DraftShape, ModelShape
 from paceline.speculation.method import Speculation
 
-__all__ = ["Calibration", "Observation", "Prior", "Setting", "Terms", "calibrate", "predicted_ratio", "priced", "step_times"]
+__all__ = [
+    "COEFFICIENTS",
+    "Calibration",
+    "Observation",
+    "Prior",
+    "Setting",
+    "Terms",
+    "calibrate",
+    "informed",
+    "predicted_ratio",
+    "priced",
+    "step_times",
+]
 
 FloatArray = npt.NDArray[np.float64]
+COEFFICIENTS = ("overhead_s", "draft_scale", "efficiency")
+SMALL = 1e-4  # of a standard deviation, for a derivative
 KERNELS_ALONE = EngineCost(overhead_s=0.0, draft_scale=1.0, efficiency=1.0)
 
 
@@ -137,10 +151,13 @@ class Calibration:
 
     Attributes:
         engine: the triple.
-        error: root mean square of ln(predicted / measured) over the points fitted.
+        error: root mean square of ln(predicted / measured) over the points fitted, or over their ratios where that is larger.
         n: points.
         requests: fewest and most requests seen.
         draft_tokens: smallest and largest K seen.
+        freed: the coefficients that the points moved; the others are as before the fit.
+        measured: requests and K at which ρ itself was measured; None where `error` is that of published points, each source forecast from
+            the others, and holds all over the reach.
 
     """
 
@@ -149,6 +166,8 @@ class Calibration:
     n: int
     requests: tuple[int, int]
     draft_tokens: tuple[int, int]
+    freed: tuple[str, ...]
+    measured: tuple[tuple[int, int], ...] | None
 
     def extrapolations(self, *, requests: int, draft_tokens: int) -> tuple[str, ...]:
         """What about a question lies outside what was calibrated, in words; empty inside."""
@@ -159,10 +178,28 @@ class Calibration:
                 found.append(f"{name} {asked} lies outside the calibrated {seen}; the range is widened")
         return tuple(found)
 
-    def half_width(self, *, warnings: int) -> float:
-        """Half-width of the range of ln ρ: 80 % of a normal error as large as the fit's (at least 3 %), wider for each of `warnings`."""
-        widened = coefficient("extrapolation_widening") ** warnings
-        return coefficient("range_sd") * max(self.error, coefficient("least_calibration_error")) * widened
+    def half_width(self, *, requests: int, draft_tokens: int, published_error: float, warnings: int) -> float:
+        """Half-width of the 80 % range of ln ρ there, wider for each of `warnings`.
+
+        At a measured ratio it is the fit's error (at least 3 %). With the distance from what was measured `published_error`, that of a
+        forecast without calibration, comes in; far away, or where no ratio was measured, all of it does.
+        """
+        widening, error = coefficient("extrapolation_widening"), max(self.error, coefficient("least_calibration_error"))
+        if self.measured is None:
+            outside = len(self.extrapolations(requests=requests, draft_tokens=draft_tokens))
+            return coefficient("range_sd") * error * widening ** (warnings + outside)
+        unknown = 1 - exp(-(self._distance(requests, draft_tokens) ** 2) / 2)
+        return coefficient("range_sd") * sqrt(error**2 + unknown * published_error**2) * widening**warnings
+
+    def _distance(self, requests: int, draft_tokens: int) -> float:
+        """From what was measured: to the box around it, and half of that to the nearest point, in units of the reach."""
+        if not self.measured:
+            return inf
+        units = np.log([coefficient("calibration_reach_requests"), coefficient("calibration_reach_verified")])
+        seen = np.log([(B, K + 1) for B, K in self.measured]) / units
+        asked = np.log((requests, draft_tokens + 1)) / units
+        beyond = asked - np.clip(asked, seen.min(axis=0), seen.max(axis=0))
+        return float(np.hypot(*beyond) + np.hypot(*(seen - asked).T).min() / 2)
 
 
 def priced(setting: Setting) -> Terms:
@@ -258,11 +295,63 @@ def calibrate(observations: Sequence[Observation], *, prior: Prior, spread: floa
     lengths = [each.terms.draft_tokens for each in observations]
     return Calibration(
         engine=engine,
-        error=sqrt(sum(error * error for error in errors) / len(errors)),
+        error=max(_root_mean_square(errors), _root_mean_square(_errors_of_pairs(observations, engine))),
         n=len(observations),
         requests=(min(requests), max(requests)),
         draft_tokens=(min(lengths), max(lengths)),
+        freed=COEFFICIENTS,
+        measured=_with_ratio(observations),
     )
+
+
+def _root_mean_square(errors: Sequence[float]) -> float:
+    return sqrt(sum(error * error for error in errors) / len(errors)) if errors else 0.0
+
+
+def _errors_of_pairs(observations: Sequence[Observation], engine: EngineCost) -> list[float]:
+    """Of the ratios of two measured steps at as many requests: errors of the two may add up."""
+    plain = {each.terms.requests: each for each in observations if each.plain_step_s is not None}
+    errors = []
+    for ours in observations:
+        beside = plain.get(ours.terms.requests)
+        if beside is None or beside.plain_step_s is None or ours.speculative_step_s is None:
+            continue
+        said = step_times(ours.terms, engine)[1] / step_times(beside.terms, engine)[0]
+        errors.append(log(said * beside.plain_step_s / ours.speculative_step_s))
+    return errors
+
+
+def _with_ratio(observations: Sequence[Observation]) -> tuple[tuple[int, int], ...]:
+    """Requests and K at which a ratio was measured: stated, or both its steps at as many requests."""
+    plain = {each.terms.requests for each in observations if each.plain_step_s is not None}
+    found = {
+        (each.terms.requests, each.terms.draft_tokens)
+        for each in observations
+        if each.ratio is not None or (each.speculative_step_s is not None and each.terms.requests in plain)
+    }
+    return tuple(sorted(found))
+
+
+def informed(observations: Sequence[Observation], *, prior: Prior, spread: float) -> tuple[str, ...]:
+    """The coefficients that the observations tell, in the order of `COEFFICIENTS`.
+
+    One after the other, the best told first: a coefficient is told if the observations, those told before it aside, pin it more tightly
+    than its prior by `least_information`.
+    """
+    steps = np.diag([prior.overhead_sd, prior.draft_sd, prior.efficiency_sd])
+    before = np.array([error for each in observations for error in _errors(each, prior.engine, 0.0)])
+    moves = [[error for each in observations for error in _errors(each, _moved(prior.engine, SMALL * step), 0.0)] for step in steps]
+    left = (np.array(moves).T - before[:, None]) / (SMALL * spread)  # [errors, 3], in standard deviations of an error per one of a prior
+    told: list[int] = []
+    for _ in COEFFICIENTS:
+        sizes = np.linalg.norm(left, axis=0)
+        best = int(np.argmax(sizes))
+        if sizes[best] < coefficient("least_information"):
+            break
+        told.append(best)
+        along = left[:, best] / sizes[best]
+        left = left - np.outer(along, along @ left)
+    return tuple(COEFFICIENTS[i] for i in sorted(told))
 
 
 def _moved(engine: EngineCost, x: FloatArray) -> EngineCost:

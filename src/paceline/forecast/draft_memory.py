@@ -18,7 +18,8 @@ from paceline.data.tables import table
 from paceline.errors import BadInputError, printable
 from paceline.forecast.kernels import coefficient
 from paceline.forecast.roofline import Placement, fixed_dtype, kv_bytes_per_token, placed
-from paceline.hardware import DraftShape, Dtype, Gpu, ModelShape
+from paceline.forecast.what_fits import what_fits
+from paceline.hardware import DraftShape, Dtype, ModelShape
 from paceline.speculation.method import Method, Speculation
 
 __all__ = [
@@ -219,13 +220,14 @@ def memory(
     usable_bytes = gpu.memory_bytes * utilisation
     target_bytes = _target_bytes(target, dtype) / gpus
     draft_bytes = 0.0 if draft is None else (draft.parameters * Dtype.BF16.weight_bytes + draft.integer_bytes) / gpus
-    _need_fit(f"{target.name} in {dtype.value}", target_bytes, usable_bytes, gpu, gpus)
+    need = _Need(target, draft_bytes * gpus, where, utilisation)
+    _need_fit(f"{target.name} in {dtype.value}", target_bytes, need)
     kv_bytes = kv_bytes_per_token(target.kv_elements_per_token, kv_heads=target.kv_heads, gpus=gpus)
     draft_kv_bytes = 0.0 if draft is None else draft.kv_elements_per_token * coefficient("kv_bytes_per_element") / gpus
     lookahead = speculation.verified_tokens - 1
     plain_pool, speculative_pool = usable_bytes - target_bytes, usable_bytes - target_bytes - draft_bytes
     if draft is not None:
-        _need_fit(f"{target.name} in {dtype.value} with {draft.name}", target_bytes + draft_bytes, usable_bytes, gpu, gpus)
+        _need_fit(f"{target.name} in {dtype.value} with {draft.name}", target_bytes + draft_bytes, need)
     plain_tokens, speculative_tokens = int(plain_pool // kv_bytes), int(speculative_pool // (kv_bytes + draft_kv_bytes))
     return MemoryAnswer(
         target_weight_bytes=target_bytes,
@@ -248,10 +250,26 @@ def _target_bytes(target: ModelShape, dtype: Dtype) -> float:
     return decoder_bytes + (target.parameters - layers) * Dtype.BF16.weight_bytes
 
 
-def _need_fit(what: str, needed_bytes: float, usable_bytes: float, gpu: Gpu, gpus: int) -> None:
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """What has to fit where: the target, and a draft of that many bytes in all."""
+
+    target: ModelShape
+    draft_bytes: float
+    where: Placement
+    utilisation: float
+
+    def weight_bytes(self, dtype: Dtype) -> float:
+        """Of target and draft, with the target in `dtype`."""
+        return _target_bytes(self.target, dtype) + self.draft_bytes
+
+
+def _need_fit(what: str, needed_bytes: float, need: _Need) -> None:
+    """Nothing, where so many bytes on each GPU leave room."""
+    where, usable_bytes = need.where, need.where.gpu.memory_bytes * need.utilisation
     if needed_bytes >= usable_bytes:
+        remedy = what_fits(where, heads=need.target.heads, weight_bytes=need.weight_bytes, utilisation=need.utilisation)
         raise BadInputError(
-            f"{printable(what)} needs {needed_bytes / 1e9:.1f} GB for weights on each of {gpus} {gpu.name}, where "
-            f"{usable_bytes / 1e9:.1f} GB "
-            "may be used, and leaves nothing for the KV cache; take more GPUs (--gpus), a smaller dtype (--dtype) or a larger GPU"
+            f"{printable(what)} needs {needed_bytes / 1e9:.1f} GB for weights on each of {where.gpus} {where.gpu.name}, where "
+            f"{usable_bytes / 1e9:.1f} GB may be used, and leaves nothing for the KV cache; {remedy}"
         )

@@ -13,7 +13,7 @@ from paceline.data.tables import table
 from paceline.errors import BadInputError, UnknownNameError
 from paceline.forecast.kernels import coefficient
 
-__all__ = ["EngineCost", "engine_of_family", "known_families", "uncalibrated"]
+__all__ = ["EngineCost", "engine_of_family", "known_families", "published_error", "uncalibrated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,15 @@ def uncalibrated(gpus: int) -> EngineCost:
     return EngineCost(
         overhead_s=coefficient("speculation_overhead_s" if gpus == 1 else "speculation_overhead_tp_s"), draft_scale=1.0, efficiency=1.0
     )
+
+
+def published_error() -> float:
+    """Root mean square of ln(forecast / published ρ) over all usable published points, each source forecast from the others.
+
+    It is what a forecast without a calibration has to be believed with (docs/concepts/accuracy.md), and stands in the row of
+    data/calibrations.toml that rests on the most points.
+    """
+    return float(max(table("calibrations")["family"], key=lambda row: row["n"])["error"])
 
 
 def known_families() -> tuple[str, ...]:

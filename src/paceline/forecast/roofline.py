@@ -89,7 +89,10 @@ def placed(target: ModelShape, *, gpu: Gpu, gpus: int, dtype: Dtype) -> Placemen
 
     """
     if not 1 <= gpus <= MOST_GPUS:
-        raise BadInputError(f"{gpus!r} GPUs: tensor parallelism is priced for 1 to {MOST_GPUS} GPUs of one node")
+        raise BadInputError(
+            f"{gpus!r} GPUs: tensor parallelism is priced for 1 to {MOST_GPUS} GPUs of one node; several nodes are not, so take a "
+            "larger GPU or a smaller dtype"
+        )
     if target.heads % gpus:
         raise BadInputError(f"{printable(target.name)} has {target.heads} attention heads, which {gpus} GPUs do not divide")
     gpu.peak_flops_per_s(dtype)

@@ -7,9 +7,10 @@
 A batch of B requests of which each drafts with probability `coverage` has a binomial number of drafts in a step, and its seconds are the
 mean over that number. A lookup that finds nothing still costs the lookup.
 
-The range of ρ is the half-width stated in data/step_cost.toml (15 % of ρ − 1 where the GPU's kernels were measured, 25 % where a roofline
-stands in, 30 % for a mixture of experts), half as wide again for each warning. It is a judgement on engines, not a confidence interval:
-`n` is 0. With a calibration the range is that of its own fit, and `n` its points. Acceptance is taken as given.
+The range of ρ is an 80 % one of the error that forecasts of published points have (`engine_cost.published_error`), wider where a roofline
+stands in for the GPU's kernels, for a mixture of experts, and for each warning; `n` is 0, for nothing of it was measured on this server.
+With a calibration the range is that of its own fit where the ratio was measured, and grows with the distance from there back to the
+published error; `n` is its points. Acceptance is taken as given.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ from paceline.errors import BadInputError
 from paceline.forecast.acceptance_model import extrapolated
 from paceline.forecast.calibrate import Calibration
 from paceline.forecast.draft_memory import memory
+from paceline.forecast.engine_cost import published_error
 from paceline.forecast.kernels import captured_tokens, coefficient, has_measured_kernels
 from paceline.forecast.roofline import Forward, Placement, forward, placed
 from paceline.forecast.step_cost import StepCost, prefill_seconds, step_cost, step_seconds
@@ -224,7 +226,9 @@ def _row(requests: int, priced: _Priced, acceptance: Acceptance, lengths: Length
 
     plain_s, speculative_s = seconds(priced.plain, None), seconds(priced.ours, priced.speculation)
     warnings = _warnings(requests, priced)
-    ratio = _ratio(speculative_s / plain_s, priced, warnings=len(warnings))
+    ratio = _ratio(speculative_s / plain_s, priced, requests=requests, warnings=len(warnings))
+    if priced.calibration is not None:
+        warnings += priced.calibration.extrapolations(requests=requests, draft_tokens=priced.speculation.draft_tokens)
     drafted = coverage * (priced.speculation.verified_tokens - 1)
     speedups = {each.draft_tokens: _modelled(acceptance, each) * plain_s / seconds(cost, each) for each, cost in priced.competing.items()}
     best = max(speedups, key=lambda K: speedups[K], default=None)
@@ -256,30 +260,39 @@ def _modelled(acceptance: Acceptance, speculation: Speculation) -> float:
 
 
 def _warnings(requests: int, priced: _Priced) -> tuple[str, ...]:
-    """Where the step at this concurrency goes past what servers capture, what was measured, or what was calibrated."""
+    """Where the step at this concurrency goes past what servers capture or what was measured."""
     found, verified = [], requests * priced.speculation.verified_tokens
     captured, measured = captured_tokens(priced.where.gpu), int(coefficient("measured_tokens"))
     if verified > captured:
         found.append(f"verifies {verified} tokens in a step, past the {captured} that servers capture in CUDA graphs: it runs eagerly")
     if verified > measured:
         found.append(f"verifies {verified} tokens in a step, past the {measured} that kernels were measured at: time taken in proportion")
-    if priced.calibration is not None:
-        found.extend(priced.calibration.extrapolations(requests=requests, draft_tokens=priced.speculation.draft_tokens))
     return tuple(found)
 
 
-def _ratio(value: float, priced: _Priced, *, warnings: int) -> Estimate:
-    if priced.calibration is not None:
-        width = exp(priced.calibration.half_width(warnings=warnings))
-        low, high = max(1.0, value / width), value * width
-        return Estimate(value=max(1.0, value), low=low, high=max(1.0, high), confidence=STATED_CONFIDENCE, n=priced.calibration.n)
+def _ratio(value: float, priced: _Priced, *, requests: int, warnings: int) -> Estimate:
+    """ρ with its range; `warnings` are those of the step itself."""
+    published, calibration = _published_error(priced), priced.calibration
+    if calibration is None:
+        half = coefficient("range_sd") * published * coefficient("extrapolation_widening") ** warnings
+    else:
+        K = priced.speculation.draft_tokens
+        half = calibration.half_width(requests=requests, draft_tokens=K, published_error=published, warnings=warnings)
+    width = exp(half)
+    return Estimate(
+        value=max(1.0, value),
+        low=max(1.0, value / width),
+        high=max(1.0, value * width),
+        confidence=STATED_CONFIDENCE,
+        n=0 if calibration is None else calibration.n,
+    )
+
+
+def _published_error(priced: _Priced) -> float:
+    """Of ln ρ without a calibration, larger where kernels or routing are not measured."""
     measured = has_measured_kernels(priced.where.gpu, priced.where.dtype)
-    half = coefficient("measured_uncertainty" if measured else "roofline_uncertainty")
-    if priced.target.experts is not None:
-        half = max(half, coefficient("experts_uncertainty"))
-    half = min(1.0, half * coefficient("extrapolation_widening") ** warnings)
-    above = value - 1
-    return Estimate(value=value, low=1 + above * (1 - half), high=1 + above * (1 + half), confidence=STATED_CONFIDENCE, n=0)
+    widening = 1.0 if measured else coefficient("roofline_widening")
+    return published_error() * widening * (1.0 if priced.target.experts is None else coefficient("experts_widening"))
 
 
 def _mapped(ratio: Estimate, function: Callable[[float], float]) -> Estimate:

@@ -23,7 +23,7 @@ from paceline.forecast.roofline import forward, placed, slowed
 from paceline.hardware import DraftShape, Dtype, Gpu, ModelShape
 from paceline.speculation.method import Speculation
 
-__all__ = ["StepCost", "prefill_seconds", "step_cost", "step_seconds"]
+__all__ = ["StepCost", "beside_seconds", "prefill_seconds", "step_cost", "step_seconds"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -106,10 +106,14 @@ def step_seconds(cost: StepCost, *, requests: int, context_tokens: int, speculat
 
 def prefill_seconds(plain: StepCost, *, requests: int, prompt_tokens: int) -> float:
     """Seconds of a request's life that go into prefill with `requests` in flight: its own prompt alone, the others' beside decoding."""
-    attention_s = plain.prefill_attention_s * prompt_tokens * prompt_tokens / 2  # causal: half of the square
-    own_s = float(plain.token_s[prompt_tokens]) + attention_s
-    beside_s = float(plain.token_s[requests + prompt_tokens] - plain.token_s[requests]) + attention_s
-    return own_s + (requests - 1) * beside_s
+    own_s = beside_seconds(plain, tokens=0, prompt_tokens=prompt_tokens)
+    return own_s + (requests - 1) * beside_seconds(plain, tokens=requests, prompt_tokens=prompt_tokens)
+
+
+def beside_seconds(cost: StepCost, *, tokens: int, prompt_tokens: int) -> float:
+    """Seconds that the prefill of one prompt adds to a step that holds `tokens` tokens without it, 0 for a step of its own."""
+    attention_s = cost.prefill_attention_s * prompt_tokens * prompt_tokens / 2  # causal: half of the square
+    return float(cost.token_s[tokens + prompt_tokens] - cost.token_s[tokens]) + attention_s
 
 
 def _binomial(n: int, probability: float) -> FloatArray:

@@ -66,7 +66,7 @@ def _short_outputs(row: ForecastRow, lengths: Lengths) -> Condition:
 
 
 def _borrowed_acceptance(row: ForecastRow, pairing: Pairing) -> Condition:
-    needed = "nothing is drafted" if row.break_even_alpha is None else f"break-even α here is {row.break_even_alpha.value:.2f}"
+    needed = _break_even(row)
     if pairing.profile_label is None:
         message = f"The acceptance was stated for this traffic, not taken from a published profile; {needed}."
     else:
@@ -145,5 +145,5 @@ def _break_even(row: ForecastRow) -> str:
     if row.break_even_alpha is None:
         return "nothing is drafted, so no acceptance breaks even"
     if row.break_even_alpha.value > 1:
-        return f"no acceptance breaks even (α would have to be {row.break_even_alpha.value:.2f})"
+        return "drafting never pays here, at any acceptance"
     return f"break-even α is {row.break_even_alpha.value:.2f}"

@@ -11,6 +11,7 @@ The schedule is in `traffic.schedule`, sending in `live.sending`, the folder in 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -128,10 +129,8 @@ class _Sitting:
     async def measure(self) -> None:
         """All blocks in the order of time; then, where a server only has counters, each segment alone."""
         try:
-            for load in self._bench.loads:
-                for each in self.stretches(load):
-                    if self._folder.run_of(load.name, each.stem) is None:
-                        await self._measure(each)
+            for each in chain.from_iterable(map(self.stretches, self._bench.loads)):
+                await self._measure(each)
         finally:
             self._http.close()
 
@@ -157,7 +156,10 @@ class _Sitting:
             yield Stretch(load=alone, stem=f"segment-{number:02d}", arm=Arm.SPECULATIVE, asks=asks, is_segment=True)
 
     async def _measure(self, stretch: "Stretch") -> None:
+        """Measure what is not yet measured of it."""
         load, stem = stretch.load, stretch.stem
+        if self._folder.run_of(load.name, stem) is not None:
+            return
         await self._warm_up(stretch.arm)
         self.keep_stopped(stretch)
         answered = {each.id for part in self._folder.parts(load.name, stem) for each in part.requests or ()}

@@ -1,24 +1,33 @@
-"""Calibrates a scenario: from a file of points, from run files, or with the triple of an engine family."""
+"""Calibrates a scenario: from files of points, from run files or their folder, or with the triple of an engine family."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import sqrt
 from pathlib import Path
 
 from paceline.data.tables import table
 from paceline.errors import BadInputError, printable
-from paceline.files.calibration import CalibrationPoint, read_calibration
-from paceline.forecast.calibrate import Calibration, Observation, Prior, Setting, calibrate, priced
+from paceline.files.calibration import CalibrationPoint, PrefillMixed, read_calibration
+from paceline.forecast.calibrate import COEFFICIENTS, Calibration, Observation, Prior, Setting, calibrate, informed, priced
 from paceline.forecast.engine_cost import EngineCost, engine_of_family, uncalibrated
+from paceline.forecast.kernels import coefficient
+from paceline.forecast.step_cost import StepCost, beside_seconds, step_cost, step_seconds
 from paceline.jobs.labels import described
 from paceline.jobs.scenario import Scenario
 from paceline.speculation.method import Speculation
 
-__all__ = ["calibrated", "family_calibration"]
+__all__ = ["calibrated", "calibration_notes", "family_calibration"]
 
 MOST_REQUESTS = 4096
 MOST_DRAFT_TOKENS = 64
 LEAST_POINTS = 2
-OWN_SERVER_SPREAD = 0.03  # of ln seconds between two short runs of one server
-WIDE = 1.5  # standard deviation of the prior's logarithms: own measurements decide
+LARGEST_PREFILL = 0.6  # of a step's seconds; with more of it priced off little is left that was measured
+KEPT_SD = 1e-3  # of a coefficient that the points do not tell
+WORDS = {
+    "overhead_s": "seconds per speculative step",
+    "draft_scale": "scale of draft passes",
+    "efficiency": "efficiency of kernels",
+}
 
 
 def family_calibration(name: str) -> Calibration:
@@ -36,6 +45,8 @@ def family_calibration(name: str) -> Calibration:
         n=row["n"],
         requests=(row["requests"][0], row["requests"][1]),
         draft_tokens=(row["draft_tokens"][0], row["draft_tokens"][1]),
+        freed=COEFFICIENTS,
+        measured=None,
     )
 
 
@@ -43,7 +54,7 @@ def calibrated(files: Sequence[Path], asked: Scenario, *, context_tokens: int, e
     """The calibration that the points of `files` give for `asked`, starting from the family `engine` or the packaged coefficients.
 
     Raises:
-        BadInputError: fewer than two points, or one that is out of range.
+        BadInputError: fewer than two points, one that is out of range, or points that contradict each other.
         UnknownNameError: no such family, or a column that means nothing.
 
     """
@@ -51,17 +62,44 @@ def calibrated(files: Sequence[Path], asked: Scenario, *, context_tokens: int, e
     if len(points) < LEAST_POINTS:
         raise BadInputError(f"{len(points)} calibration point is too few for overhead, draft cost and efficiency; give two or more")
     start: EngineCost = uncalibrated(asked.where.gpus) if engine is None else engine_of_family(engine)
-    seen = [_observation(point, asked, context_tokens) for point in points]
-    return calibrate(seen, prior=Prior(start, WIDE, WIDE, WIDE), spread=OWN_SERVER_SPREAD, prefill_slowdown=0.0)
+    seen = [_observation(point, asked, start, context_tokens) for point in points]
+    prior = Prior(start, *(coefficient(f"own_{each}_sd") for each in ("overhead", "draft", "efficiency")))
+    spread = coefficient("least_calibration_error")
+    told = informed(seen, prior=prior, spread=spread)
+    sds = [
+        sd if name in told else KEPT_SD
+        for name, sd in zip(COEFFICIENTS, (prior.overhead_sd, prior.draft_sd, prior.efficiency_sd), strict=True)
+    ]
+    figures = [each for point in seen for each in (point.ratio, point.plain_step_s, point.speculative_step_s) if each is not None]
+    free = sqrt(len(figures) / max(1, len(figures) - len(told)))  # a fit comes nearer to its points than to others
+    found = calibrate(seen, prior=Prior(start, *sds), spread=spread, prefill_slowdown=0.0)
+    error = found.error * free
+    if error > coefficient("largest_calibration_error"):
+        raise BadInputError(
+            f"the calibration points contradict each other or are of something else: the best fit misses them by {error:.0%}, and "
+            f"more than {coefficient('largest_calibration_error'):.0%} is worse than no calibration; look for seconds given as "
+            "milliseconds, a mistyped ratio, another GPU, dtype or draft length, and leave such points out"
+        )
+    return replace(found, error=error, freed=told)
 
 
-def _observation(point: CalibrationPoint, asked: Scenario, context_tokens: int) -> Observation:
-    for key, wanted in described(asked).items():
-        if point.measured_on.get(key, wanted) != wanted:
-            found = printable(point.measured_on[key])
-            raise BadInputError(
-                f"a calibration run's {key} is {found}, not {printable(wanted)}; calibrate on the target and hardware asked for"
-            )
+def calibration_notes(found: Calibration) -> tuple[str, ...]:
+    """What a reader of a calibrated forecast has to know about its fit, in sentences; none for a family's triple."""
+    if found.measured is None:
+        return ()
+    kept = [WORDS[name] for name in COEFFICIENTS if name not in found.freed]
+    notes = []
+    if kept:
+        notes.append(f"the points do not tell {' and '.join(kept)}: kept as before the fit")
+    if not found.measured:
+        notes.append("no point has both arms at one concurrency, nor a ratio: the range of ρ is that without a calibration")
+    if found.error > coefficient("loud_calibration_error"):
+        notes.append(f"the points disagree: the best fit misses them by {found.error:.0%}, so look for one that is off")
+    return tuple(notes)
+
+
+def _observation(point: CalibrationPoint, asked: Scenario, start: EngineCost, context_tokens: int) -> Observation:
+    _need_same(point, asked)
     draft_tokens = asked.speculation.draft_tokens if point.draft_tokens is None else point.draft_tokens
     if point.concurrency > MOST_REQUESTS or draft_tokens > MOST_DRAFT_TOKENS:
         raise BadInputError(f"a calibration point of {point.concurrency} requests and {draft_tokens} drafts is larger than what is priced")
@@ -80,7 +118,60 @@ def _observation(point: CalibrationPoint, asked: Scenario, context_tokens: int) 
         terms=priced(setting),
         ratio=point.step_time_ratio,
         tokens_per_step=1.0,
-        plain_step_s=point.plain_step_s,
-        speculative_step_s=point.speculative_step_s,
+        plain_step_s=_of_decoding(point.plain_step_s, point, setting, None, start),
+        speculative_step_s=_of_decoding(point.speculative_step_s, point, setting, setting.speculation, start),
         weight=1.0,
     )
+
+
+def _need_same(point: CalibrationPoint, asked: Scenario) -> None:
+    stated = dict(point.measured_on) | ({} if point.method is None else {"method": point.method})
+    for key, wanted in (described(asked) | {"method": asked.speculation.method.value}).items():
+        if stated.get(key, wanted) != wanted:
+            raise BadInputError(
+                f"a calibration run's {key} is {printable(stated[key])}, not {printable(wanted)}; calibrate on the target, hardware and "
+                "method asked for"
+            )
+
+
+def _of_decoding(
+    step_s: float | None, point: CalibrationPoint, setting: Setting, speculation: Speculation | None, start: EngineCost
+) -> float | None:
+    """Seconds of a step in which everybody decodes, and drafts where `speculation` does: what was measured less the prefill in it, and as
+    much longer as pricing says where some steps did not draft.
+    """
+    if step_s is None or (point.mixed is None and point.coverage in (None, 1.0)):
+        return step_s
+    prompt_tokens = 0 if point.mixed is None else point.mixed.prompt_tokens
+    tokens = setting.requests * (1 if speculation is None else speculation.verified_tokens)
+    cost = step_cost(
+        target=setting.target,
+        gpu=setting.where.gpu,
+        gpus=setting.where.gpus,
+        dtype=setting.where.dtype,
+        speculation=speculation,
+        draft=None if speculation is None else setting.draft,
+        max_tokens=tokens + prompt_tokens,
+        max_requests=setting.requests,
+        engine=start,
+    )
+    if point.mixed is not None:
+        step_s -= _prefill_in_a_step(cost, tokens, point, point.mixed, step_s)
+    if speculation is None or point.coverage is None:
+        return step_s
+    whole_s, some_s = (
+        step_seconds(cost, requests=setting.requests, context_tokens=setting.context_tokens, speculation=speculation, coverage=share)
+        for share in (1.0, point.coverage)
+    )
+    return step_s * whole_s / some_s
+
+
+def _prefill_in_a_step(cost: StepCost, tokens: int, point: CalibrationPoint, mixed: PrefillMixed, step_s: float) -> float:
+    """Mean seconds that the others' prefills add to a step."""
+    share_s = (point.concurrency - 1) * beside_seconds(cost, tokens=tokens, prompt_tokens=mixed.prompt_tokens) / mixed.steps
+    if share_s > LARGEST_PREFILL * step_s:
+        raise BadInputError(
+            f"a calibration run at concurrency {point.concurrency} spends {share_s / step_s:.0%} of its steps on prefill, so it says "
+            "little of decoding; measure at a lower concurrency, or with shorter prompts or longer outputs"
+        )
+    return share_s

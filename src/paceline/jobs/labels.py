@@ -8,6 +8,7 @@ from paceline.jobs.acceptance import KnownAcceptance
 from paceline.jobs.scenario import Scenario
 from paceline.jobs.traffic import Traffic
 from paceline.run import Run
+from paceline.stats.goodput import Slo
 
 __all__ = ["described", "labelled", "model_range"]
 
@@ -26,9 +27,15 @@ def model_range(row: ForecastRow) -> str:
     return f"their intervals hold chance only, while the cost model's own range of the speed-up here is {low:.2f} to {high:.2f}"
 
 
-def labelled(runs: tuple[Run, Run], scenario: Scenario, known: KnownAcceptance, traffic: Traffic, *, range_: str | None) -> tuple[Run, Run]:
-    """Both runs with what they were given: target, hardware, tokens, the inputs' hashes, and in the speculative arm its acceptance."""
+def labelled(
+    runs: tuple[Run, Run], scenario: Scenario, known: KnownAcceptance, traffic: Traffic, *, range_: str | None, slo: Slo | None
+) -> tuple[Run, Run]:
+    """Both runs with what they were given: target, hardware, tokens, promised latencies, the inputs' hashes, and in the speculative arm its
+    acceptance.
+    """
     both = {**described(scenario), "tokens": traffic.tokens}
+    if slo is not None:
+        both["slo"] = str(slo)
     if range_ is not None:
         both["model_range"] = range_
     speculative = {**both, "acceptance": known.label, "acceptance_evidence": known.evidence.value}

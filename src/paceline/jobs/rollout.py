@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,17 @@ import numpy as np
 
 import paceline
 from paceline.decide.gate import Policy, production_verdict
+from paceline.errors import BadInputError
 from paceline.files.runfile import run_to_json
 from paceline.files.whole import make_folder, write_text
 from paceline.forecast.speedup import ForecastRow, Lengths, forecast
 from paceline.forecast.when_not import Condition, Pairing, when_not
 from paceline.jobs.acceptance import AskedAcceptance, KnownAcceptance, choose
-from paceline.jobs.labels import labelled, model_range
+from paceline.jobs.asking import Asking
+from paceline.jobs.bench_asked import BenchAsked
+from paceline.jobs.labels import described, labelled, model_range
 from paceline.jobs.launch import Commands, launch_commands
+from paceline.jobs.measuring import Measured, measured_pairs, rehearsed
 from paceline.jobs.planning import Circumstances, compared, output_shares, planned
 from paceline.jobs.scenario import Asked, Scenario, scenario
 from paceline.jobs.simulation import SimulationPlan, limits_of, need_seats, simulated_arms
@@ -36,7 +40,7 @@ from paceline.report.page import Comparison
 from paceline.report.predictions import forecast_dict
 from paceline.report.skill import SkillFacts, skill_markdown
 from paceline.report.text import plan_markdown
-from paceline.run import Evidence, Load
+from paceline.run import Evidence, Load, Run
 from paceline.servers.vllm.versions import Version
 from paceline.verdict import Verdict
 
@@ -44,12 +48,16 @@ __all__ = ["Job", "Rollout", "roll_out"]
 
 DRAFT_LENGTHS = tuple(range(1, 9))
 CURVE = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+ARMS_WORDS = {
+    Evidence.SIMULATED: "both arms are simulated, no server was measured",
+    Evidence.MEASURED: "both arms were measured on servers",
+}
 RUN_NAME = re.compile(r"c\d{4,}-(baseline|speculative)\.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What was asked for."""
+    """What was asked for. `servers` None: both arms are simulated, and with `rehearse` measured on fake servers too."""
 
     traffic: tuple[str, ...]
     asked: Asked
@@ -61,8 +69,26 @@ class Job:
     requests_per_s: float | None
     version: Version
     ngram: tuple[int, int]
+    servers: BenchAsked | None
+    rehearse: bool
     arguments: Mapping[str, Any]
     command: tuple[str, ...]
+
+    @property
+    def asking(self) -> Asking:
+        """The traffic as requests to send; a rehearsal sets how many and how long."""
+        return Asking(
+            paths=self.traffic,
+            segment_rule=self.reading.segment_rule,
+            segment_field=self.reading.segment_field,
+            requests=1,
+            spare=0,
+            max_tokens=1,
+            temperature=0.0,
+            ignore_eos=True,
+            api="chat",
+            seed=self.simulation.seed,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +103,17 @@ class Rollout:
     comparisons: tuple[Comparison, ...]
     plan: Plan
     commands: Commands
+    rehearsal: Measured | None
 
     @property
     def verdict(self) -> Verdict:
         """The verdict at the production concurrency."""
         return production_verdict(self.verdicts)
+
+    @property
+    def arms_evidence(self) -> Evidence:
+        """What the runs that decide rest on."""
+        return self.decisive.speculative.provenance.evidence
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -141,8 +173,9 @@ def roll_out(job: Job, out: Path, *, reading: Callable[[int], None], step: Calla
     )
     step("reading traffic and replaying drafts")
     traffic = load_traffic(job.traffic, job.reading, progress=reading)
-    known = _acceptance(job, found, traffic)
     folder = _Folder(out)
+    measured = () if job.servers is None else measured_pairs(job.servers, out / "bench", step=step)
+    known = _acceptance(job, found, traffic, _accepted_in(measured, out))
     rng = np.random.default_rng(job.simulation.seed)
     if traffic.replayed is not None:
         replayed = replayed_dict(traffic.replayed.groups, confidence=job.policy.confidence, rng=rng)
@@ -152,21 +185,54 @@ def roll_out(job: Job, out: Path, *, reading: Callable[[int], None], step: Calla
     folder.write("forecast.json", _json("forecast", job, traffic, forecast_dict(rows, conditions) | {"acceptance_label": known.label}))
     comparisons = []
     for concurrency in job.concurrencies:
-        step(f"simulating both arms at {concurrency} in flight")
-        range_ = model_range(next(row for row in rows if row.concurrency == concurrency))
-        comparisons.append(_compare(job, found, traffic, known, concurrency, folder, range_=range_))
+        pair = next((each for each in measured if each.concurrency == concurrency), None)
+        if pair is None:
+            step(f"simulating both arms at {concurrency} in flight")
+            range_ = model_range(next(row for row in rows if row.concurrency == concurrency))
+            arms = _simulated(job, found, traffic, known, concurrency, range_=range_)
+        else:
+            arms = _described(pair, found)
+        for run in arms:
+            folder.write(f"runs/c{concurrency:04d}-{run.arm.value}.json", run_to_json(run))
+        comparisons.append(compared(*arms, policy=job.policy, seed=job.simulation.seed))
+    rehearsal = _rehearsal(job, found, known, out, step) if job.rehearse and job.servers is None else None
     step("deciding, planning and writing the report")
     shares = output_shares(comparisons[-1].baseline)  # of the runs and not of the log, so that `plan` makes the same plan of the folder
     circumstances = Circumstances(found, commands, job.version, shares, job.requests_per_s)
     plan = planned(circumstances, tuple(comparisons), policy=job.policy)
-    done = Rollout(found, traffic, known, rows, conditions, tuple(comparisons), plan, commands)
+    done = Rollout(found, traffic, known, rows, conditions, tuple(comparisons), plan, commands, rehearsal)
     _write_decision(job, done, folder, rng)
     return done
 
 
-def _acceptance(job: Job, found: Scenario, traffic: Traffic) -> KnownAcceptance:
+def _accepted_in(measured: tuple[Measured, ...], out: Path) -> Path | None:
+    """The run file at the highest concurrency that knows what was accepted, None where none does."""
+    known = [each.concurrency for each in measured if each.speculative.acceptance_by_segment]
+    return out / "bench" / "runs" / f"c{max(known):04d}-speculative.json" if known else None
+
+
+def _described(pair: Measured, found: Scenario) -> tuple[Run, Run]:
+    """The measured runs, with the target and hardware that the user stated for them."""
+    told = described(found)
+    return tuple(  # type: ignore[return-value]  # of two comes two
+        replace(run, provenance=replace(run.provenance, arguments={**run.provenance.arguments, **told}))
+        for run in (pair.baseline, pair.speculative)
+    )
+
+
+def _rehearsal(job: Job, found: Scenario, known: KnownAcceptance, out: Path, step: Callable[[str], None]) -> Measured | None:
+    """The load-tester's view of two fake servers, where the traffic has texts to send."""
+    try:
+        return rehearsed(found, known, job.simulation, job.asking, out / "rehearsal", concurrency=job.concurrencies[-1], step=step)
+    except BadInputError as error:
+        step(f"not rehearsed: {error}")
+        return None
+
+
+def _acceptance(job: Job, found: Scenario, traffic: Traffic, measured: Path | None) -> KnownAcceptance:
+    stated = job.acceptance.typed is not None or job.acceptance.file is not None or job.acceptance.segment_alphas
     return choose(
-        job.acceptance,
+        job.acceptance if stated or measured is None else replace(job.acceptance, file=measured),
         replayed=traffic.pooled(job.asked.method),
         method=job.asked.method,
         segments=traffic.workload.segments,
@@ -201,21 +267,16 @@ def _forecast(job: Job, found: Scenario, traffic: Traffic, known: KnownAcceptanc
     return rows, when_not(row=production, lengths=lengths, target=found.target, pairing=pairing)
 
 
-def _compare(
-    job: Job, found: Scenario, traffic: Traffic, known: KnownAcceptance, concurrency: int, folder: _Folder, *, range_: str
-) -> Comparison:
+def _simulated(job: Job, found: Scenario, traffic: Traffic, known: KnownAcceptance, concurrency: int, *, range_: str) -> tuple[Run, Run]:
     load = Load(concurrency=concurrency, rate_per_s=None)
     arms = simulated_arms(found, traffic.workload, known.by_segment, load, job.simulation, own_arrivals=False)
-    baseline, speculative = labelled(arms, found, known, traffic, range_=range_)
-    for run in (baseline, speculative):
-        folder.write(f"runs/c{concurrency:04d}-{run.arm.value}.json", run_to_json(run))
-    return compared(baseline, speculative, policy=job.policy, seed=job.simulation.seed)
+    return labelled(arms, found, known, traffic, range_=range_, slo=None)
 
 
 def _write_decision(job: Job, done: Rollout, folder: _Folder, rng: np.random.Generator) -> None:
     verdicts, production = done.verdicts, done.decisive
     body = verdict_dict(production.verdict, lesson=production.lesson, by_concurrency=verdicts)
-    rests_on = {"acceptance": done.known.evidence.value, "acceptance_label": done.known.label, "arms": Evidence.SIMULATED.value}
+    rests_on = {"acceptance": done.known.evidence.value, "acceptance_label": done.known.label, "arms": done.arms_evidence.value}
     folder.write("verdict.json", _json("verdict", job, done.traffic, body | {"rests_on": rests_on, "notes": list(done.notes)}))
     markdown = plan_markdown(done.plan, verdicts)
     folder.write("plan.md", markdown)
@@ -251,7 +312,7 @@ def _skill_facts(job: Job, done: Rollout) -> SkillFacts:
         traffic=traffic,
         concurrency=job.concurrencies[-1],
         command=job.command,
-        rests_on=f"acceptance is {done.known.evidence.value} ({done.known.label}); both arms are simulated, no server was measured.",
+        rests_on=f"acceptance is {done.known.evidence.value} ({done.known.label}); {ARMS_WORDS[done.arms_evidence]}.",
     )
 
 

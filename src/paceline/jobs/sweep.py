@@ -83,7 +83,7 @@ def sweep(job: Sweep, out: Path | None, *, workers: int, done: Callable[[float],
     """Every point of the grid, in its order; `done` gets how many were finished since its last call.
 
     Raises:
-        BadInputError: the scenario cannot be placed, a draft tree, or a points file that cannot be read or written.
+        BadInputError: the scenario cannot be placed, a draft tree, or a points file of another sweep or that cannot be read or written.
 
     """
     if job.asked.tree is not None:
@@ -95,6 +95,11 @@ def sweep(job: Sweep, out: Path | None, *, workers: int, done: Callable[[float],
     keys = {each: _key(job, each) for each in job.grid.settings()}
     known = _known(file)
     found = {each: _point(each, known[key]) for each, key in keys.items() if key in known}
+    if not found and file is not None and _has_lines(file):
+        raise BadInputError(
+            f"{printable(str(file))} holds nothing of this sweep, but another one or other lines; choose another folder for --out, "
+            "or move it away"
+        )
     done(len(found))
     for points in _computed(_missing(job, found), workers=workers):
         _append(file, [(keys[each.setting], each) for each in points])
@@ -139,6 +144,11 @@ def _known(file: Path | None) -> dict[str, dict[str, Any]]:
         except (ValueError, KeyError, TypeError):
             continue
     return known
+
+
+def _has_lines(file: Path) -> bool:
+    """Whether the file has a whole line; half of one is what a crash leaves of the first."""
+    return file.exists() and b"\n" in file.read_bytes()
 
 
 def _point(setting: Setting, figures: dict[str, Any]) -> Point:

@@ -26,6 +26,7 @@ from paceline.verdict import Caution
 __all__ = ["AcceptanceFrom", "Answer", "read_answer"]
 
 EXCERPT_CHARACTERS = 300
+GIVEN_UP = ("abort", "error")  # finish reasons of an answer that is not whole
 NOT_TAKEN = frozenset({408, 413, 425, 429, 503, 529})  # the server would not take it now; other 4xx are our fault, other 5xx its own
 
 
@@ -80,7 +81,7 @@ def read_answer(
     `arrived_at_s` is when the request should have left, in seconds after `clock_origin_ns` (perf_counter_ns); None: when it was sent.
     `count_tokens` is the model's tokenizer, used where the server does not count.
     """
-    events = read_events(received.packets, ended=received.ended is StreamEnd.COMPLETE).events if _is_stream(received) else ()
+    events = read_events(received.body_pieces(), ended=received.ended is StreamEnd.COMPLETE).events if _is_stream(received) else ()
     reading = read_messages(events)
     counted = chunk_tokens(reading, max_tokens=ask.max_tokens, count_tokens=count_tokens)
     own = own_drafts(reading.said, output_tokens=counted.output_tokens, messages=reading.messages)
@@ -116,6 +117,8 @@ def _is_stream(received: Received) -> bool:
 
 def _ending(received: Received, reading: Reading) -> tuple[Ended, str | None]:
     """How the request ended, and what went wrong."""
+    if _is_stream(received) and reading.fault is None and reading.finish_reason not in (None, *GIVEN_UP):
+        return Ended.LENGTH if reading.finish_reason == "length" else Ended.STOP, None
     if received.ended is StreamEnd.CANCELLED:
         return Ended.CANCELLED, received.error or "cancelled"
     if received.ended is StreamEnd.TIMEOUT:
@@ -128,11 +131,9 @@ def _ending(received: Received, reading: Reading) -> tuple[Ended, str | None]:
         return Ended.ERROR, f"answered with {received.headers.get('content-type')}, not with an event stream: {_said(received)}"
     if reading.fault is not None:
         return Ended.ERROR, f"the server reported an error in mid-stream: {reading.fault[:EXCERPT_CHARACTERS]}"
-    if reading.finish_reason == "length":
-        return Ended.LENGTH, None
-    if reading.finish_reason in ("abort", "error"):
+    if reading.finish_reason is not None:
         return Ended.ERROR, f"the server ended the answer with finish reason {reading.finish_reason}"
-    if reading.finish_reason is not None or reading.done:
+    if reading.done:
         return Ended.STOP, None
     return Ended.ERROR, received.error or "the stream ended without a finish reason or an end mark"
 
@@ -210,8 +211,8 @@ def _cautions(received: Received, reading: Reading, ended: Ended) -> list[Cautio
                     "prompt_tokens_not_reported", "the server did not count the prompt's tokens; what stands there is our own count, or 0"
                 )
             )
-        if received.ended is StreamEnd.CUT and not reading.done:
+        if received.ended is not StreamEnd.COMPLETE and not reading.done:
             found.append(
-                Caution("cut_after_the_answer", "the connection was cut after the finish reason; what the server says last is missing")
+                Caution("cut_after_the_answer", "the stream broke off after the finish reason; what the server says last is missing")
             )
     return found

@@ -37,6 +37,7 @@ CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 APIS = {CHAT: "chat", COMPLETIONS: "completions"}
 SEEDS = 2**64
 LOOPBACK = "127.0.0.1"
+AGAIN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,7 @@ class Running:
         else:
             try:
                 self._let_in(connection, request)
-            except PacelineError as fault:
+            except (PacelineError, RecursionError) as fault:
                 self._streams.pop(connection, None)
                 connection.answer(400, error_body(400, str(fault)))
 
@@ -219,8 +220,9 @@ class Running:
         replica = self._settings.replica
         text = exposition(
             self._pace.counters,
-            self._pace.replica.gauges,
+            self._pace.gauges,
             model=self._settings.model,
+            started_s=self._pace.started_s,
             kv_blocks=replica.kv_blocks,
             block_tokens=replica.block_tokens,
         ).encode()
@@ -241,8 +243,13 @@ class Running:
         """Drop everybody, refuse connections for a while, and come back knowing nothing."""
         self._drop("restart")
         self._pace = self._new_pace()
-        loop = asyncio.get_running_loop()
-        self._after(seconds, lambda: _keep(loop.create_task(self.listen(self.port))))
+        self._after(seconds, lambda: _keep(asyncio.get_running_loop().create_task(self._listen_again())))
+
+    async def _listen_again(self) -> None:
+        try:
+            await self.listen(self.port)
+        except BadInputError:  # somebody took the port meanwhile
+            self._after(AGAIN_S, lambda: _keep(asyncio.get_running_loop().create_task(self._listen_again())))
 
     def _after(self, seconds: float, call: Callable[[], object]) -> None:
         """Call that later, unless the server has stopped by then."""

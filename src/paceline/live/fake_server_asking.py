@@ -16,7 +16,7 @@ from paceline.errors import BadInputError, printable
 
 __all__ = ["Api", "Asking", "read_asking"]
 
-MOST_TOKENS = 1_000_000
+MOST_TOKENS = 262_144
 MOST_NAME = 200
 ANY_SEGMENT = "all"
 Api = str  # "chat" or "completions"
@@ -85,7 +85,7 @@ def read_asking(content: bytes, *, api: Api, model: str, default_output_tokens: 
         stream=_flag(body, "stream"),
         include_usage=_flag(stream_options, "include_usage"),
         continuous_usage=_flag(stream_options, "continuous_usage_stats"),
-        logprobs=body.get("logprobs") not in (None, False),
+        logprobs=body.get("logprobs") is not None and body["logprobs"] is not False,  # 0 asks for the chosen tokens' alone
         token_ids=_flag(body, "return_token_ids"),
     )
 

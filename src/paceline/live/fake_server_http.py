@@ -20,8 +20,8 @@ __all__ = ["Connection", "HttpRequest", "Server"]
 
 MOST_HEAD_BYTES = 32 << 10
 MOST_BODY_BYTES = 8 << 20
-MOST_WAITING_REQUESTS = 16
-MOST_UNREAD_BYTES = 4 << 20
+MOST_WAITING_REQUESTS = 4
+MOST_UNREAD_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +108,6 @@ class Connection(asyncio.Protocol):
         self._server.gone(self)
 
     # What the parser calls.
-
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        self._begin()
 
     def on_url(self, url: bytes) -> None:
         """A part of the target."""

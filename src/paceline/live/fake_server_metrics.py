@@ -114,7 +114,7 @@ class Counters:
         self.success["abort"] += 1
 
 
-def exposition(counters: Counters, gauges: Gauges, *, model: str, kv_blocks: int, block_tokens: int) -> str:
+def exposition(counters: Counters, gauges: Gauges, *, model: str, started_s: float, kv_blocks: int, block_tokens: int) -> str:
     """The text of /metrics."""
     escaped = model.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     lines: list[str] = []
@@ -141,7 +141,7 @@ def exposition(counters: Counters, gauges: Gauges, *, model: str, kv_blocks: int
     lines += ["# HELP vllm:cache_config_info Information of the LLMEngine CacheConfig", "# TYPE vllm:cache_config_info gauge"]
     lines.append(f'vllm:cache_config_info{{block_size="{block_tokens}",engine="0",num_gpu_blocks="{kv_blocks}"}} 1.0')
     lines += ["# HELP process_start_time_seconds Start time of the process since unix epoch in seconds."]
-    lines += ["# TYPE process_start_time_seconds gauge", f"process_start_time_seconds {counters.created_s}"]
+    lines += ["# TYPE process_start_time_seconds gauge", f"process_start_time_seconds {started_s}"]
     return "\n".join(lines) + "\n"
 
 

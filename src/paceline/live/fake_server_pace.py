@@ -7,6 +7,7 @@ slept away.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from time import perf_counter_ns, sleep, time
 from typing import Any
 
@@ -14,7 +15,7 @@ from paceline.live.fake_server_answer import speculative_metrics
 from paceline.live.fake_server_metrics import Counters
 from paceline.live.fake_server_record import Lateness, Record
 from paceline.live.fake_server_stream import Stream
-from paceline.simulate.online import Chunk, OnlineReplica, Step
+from paceline.simulate.online import Chunk, Gauges, OnlineReplica, Step
 from paceline.workload import Request
 
 __all__ = ["Pace"]
@@ -34,10 +35,12 @@ class Pace:
         self._record = record
         self._lateness = lateness
         self._origin_ns = perf_counter_ns()
+        self.started_s = time()
         self._streams: dict[int, Stream] = {}
         self._pending: tuple[Step, list[tuple[Chunk, Stream, bytes]]] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._leaving: list[int] = []
+        self._leaving: list[Stream] = []
+        self._held: set[Stream] = set()  # the engine is done with them, their clients are not
         self._loop = asyncio.get_running_loop()
         self.reset_counters()
 
@@ -59,30 +62,40 @@ class Pace:
             output_tokens=stream.asking.output_tokens,
             segment=stream.asking.segment,
         )
-        self._streams[self.replica.arrive(request, index=stream.who.index)] = stream
+        stream.ticket = self.replica.arrive(request, index=stream.who.index)
+        self._streams[stream.ticket] = stream
         stream.begin()
         if self._pending is None and self._timer is None:
             self._plan_in_time()
 
     def gone(self, stream: Stream) -> None:
-        """A client went away; a stream that is not here any more is none of ours."""
-        ticket = next((ticket for ticket, each in self._streams.items() if each is stream), None)
-        if ticket is None:
-            return
-        if self._pending is None:
-            self._cancel(ticket)
+        """A client went away."""
+        if stream in self._held:
+            self._settle(stream)
+        elif self._pending is not None:
+            self._leaving.append(stream)
         else:
-            self._leaving.append(ticket)
+            self._cancel(stream)
 
     def stop(self, why: str) -> None:
         """Drop everybody and keep what was recorded of them."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._pending = None
-        for ticket in tuple(self._streams):
-            self._streams[ticket].ended = why
-            self._streams[ticket].connection.cut()
-            self._cancel(ticket)
+        for stream in tuple(self._streams.values()):
+            stream.ended = why
+            stream.connection.cut()
+            self._cancel(stream)
+        for stream in tuple(self._held):
+            stream.ended = why
+            self._settle(stream)
+
+    @property
+    def gauges(self) -> Gauges:
+        """Where the engine stands: who leaves with the step in flight still runs."""
+        after = self.replica.gauges
+        running = after.running + (len(self._pending[0].left) if self._pending is not None else 0)
+        return replace(after, running=running, waiting=len(self._streams) - running)
 
     def _at(self, at_ns: int, call: Callable[[], None]) -> None:
         self._timer = self._loop.call_later((at_ns - perf_counter_ns()) / NS - EARLY_S, call)
@@ -149,8 +162,8 @@ class Pace:
         self.counters.step(step.chunks)
         for chunk, stream, _ in ready:
             self._count(chunk, stream, due_ns)
-        for ticket in self._leaving:
-            self._cancel(ticket)
+        for stream in self._leaving:
+            self._cancel(stream)
         self._leaving.clear()
         self._plan_in_time()
         if self._pending is None:
@@ -173,14 +186,26 @@ class Pace:
             )
             stream.finish(self._metrics(stream))
             del self._streams[chunk.ticket]
-            self._record.keep(stream)
-        elif stream.ended is not None and chunk.ticket not in self._leaving:
-            self._leaving.append(chunk.ticket)
+            stream.ticket = None
+            self._held.add(stream)
+            stream.over = self._settle
+            if stream.held is None or not stream.connection.open:
+                self._settle(stream)
+        elif stream.ended is not None:
+            self._leaving.append(stream)
 
-    def _cancel(self, ticket: int) -> None:
-        """Let a request go before its end."""
-        stream = self._streams.pop(ticket, None)
-        if stream is not None:
-            stream.left = self.replica.cancel(ticket) or stream.left
-            self.counters.aborted()
+    def _settle(self, stream: Stream) -> None:
+        """Put a request that got all it will get on record."""
+        if stream in self._held:
+            self._held.remove(stream)
             self._record.keep(stream)
+
+    def _cancel(self, stream: Stream) -> None:
+        """Let a request go before its end, unless it is gone already."""
+        if stream.ticket is None:
+            return
+        del self._streams[stream.ticket]
+        stream.left = self.replica.cancel(stream.ticket) or stream.left
+        stream.ticket = None
+        self.counters.aborted()
+        self._record.keep(stream)

@@ -29,9 +29,11 @@ class Who:
     arrived_ns: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Stream:
-    """A request that was let in; the module says what the instants mean. `later` calls a function after so many seconds."""
+    """A request that was let in; the module says what the instants mean. `later` calls a function after so many seconds; `ticket` is the
+    engine's, None once it has let the request go; `over` is called when all was sent of an answer that was held back.
+    """
 
     who: Who
     asking: Asking
@@ -39,6 +41,8 @@ class Stream:
     connection: Connection
     faults: tuple[Fault, ...]
     later: Later
+    ticket: int | None = None
+    over: Callable[["Stream"], None] | None = None
     due_ns: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     written_ns: list[int | None] = field(default_factory=list)
@@ -46,16 +50,12 @@ class Stream:
     left: Left | None = None
     ended: str | None = None
     held: list[tuple[int | None, bytes]] | None = None
-    ever_held: bool = False
-
-    def _fault(self, kind: str) -> Fault | None:
-        return next((each for each in self.faults if each.kind == kind), None)
 
     def begin(self) -> None:
         """Send the head of a stream, or hold it back."""
-        slow = self._fault("slow_first_byte")
-        if slow is not None:
-            self._hold(slow.seconds)
+        slow = [each.seconds for each in self.faults if each.kind == "slow_first_byte"]
+        if slow:
+            self._hold(max(slow))
         if self.asking.stream:
             self._send(None, self.connection.stream_head(self.who.id))
 
@@ -73,19 +73,15 @@ class Stream:
         number = len(self.due_ns)
         self.due_ns.append(due_ns)
         self.tokens.append(tokens)
-        if not self.asking.stream:
-            return None
-        self.written_ns.append(None)
+        if self.asking.stream:
+            self.written_ns.append(None)
         if not self.connection.open:
             return None
-        late_ns = None
-        if self.held is None:
-            late_ns = (self.written_ns.__setitem__(number, at_ns := perf_counter_ns()), at_ns - due_ns)[1]
-            self.connection.write(data)
-        else:
-            self.held.append((number, data))
+        if data:
+            self._send(number, data)
+        at_ns = self.written_ns[number] if self.asking.stream else None
         self._strike(number + 1)
-        return late_ns
+        return None if at_ns is None else at_ns - due_ns
 
     def _strike(self, chunks: int) -> None:
         """Make the faults that come after so many chunks."""
@@ -98,10 +94,18 @@ class Stream:
                 self.ended = "cut"
                 self.connection.cut()
             elif each.kind == "error":
-                self.ended = "error"
-                event = b"data: " + error_body(each.status, "the engine failed (a fault that was asked for)") + b"\n\ndata: [DONE]\n\n"
-                self._send(None, self.connection.framed(event) + self.connection.stream_end)
-                self.connection.end_stream()
+                self._fail(each.status)
+
+    def _fail(self, status: int) -> None:
+        """End the answer with an error: an event in a stream, a status elsewhere."""
+        self.ended = "error"
+        body = error_body(status, "the engine failed (a fault that was asked for)")
+        if not self.asking.stream:
+            self.connection.answer(status, body)
+            return
+        self._send(None, self.connection.framed(b"data: " + body + b"\n\ndata: [DONE]\n\n") + self.connection.stream_end)
+        if self.held is None:
+            self.connection.end_stream()
 
     def finish(self, metrics: dict[str, Any] | None) -> None:
         """All tokens are there: end the answer, once nothing of it is held back any more."""
@@ -114,7 +118,6 @@ class Stream:
             self.connection.end_stream()
 
     def _hold(self, seconds: float) -> None:
-        self.ever_held = True
         if self.held is None:
             self.held = []
             self.later(seconds, self._release)
@@ -122,12 +125,12 @@ class Stream:
     def _release(self) -> None:
         """Send what was held back."""
         held, self.held = self.held or (), None
-        if not self.connection.open:
-            return
-        for number, data in held:
+        for number, data in held if self.connection.open else ():
             self._send(number, data)
-        if self.ended is not None and self.asking.stream:
+        if self.ended is not None and self.asking.stream and self.connection.open:
             self.connection.end_stream()
+        if self.over is not None:
+            self.over(self)
 
     def _send(self, number: int | None, data: bytes) -> None:
         if self.held is not None:

@@ -14,6 +14,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from time import perf_counter_ns
 
 from paceline.errors import ServerFaultError, ascii_controls
@@ -97,7 +98,8 @@ class Http:
             if not (received.ended is StreamEnd.CUT and received.received_bytes == 0):
                 return received
         try:
-            async with asyncio.timeout(min(timeouts.first_byte_s, timeouts.total_s)):
+            wait_s = min(timeouts.first_byte_s, timeouts.total_s)
+            async with asyncio.timeout(wait_s if wait_s < inf else None):
                 fresh = await self._connect(address)
         except TimeoutError:
             return _never_sent(StreamEnd.TIMEOUT, "no connection in time")

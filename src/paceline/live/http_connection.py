@@ -1,11 +1,14 @@
 """One connection, one request at a time: packets are stamped on receipt and parsed when there is a reason to.
 
 A reply ends by its own framing (a last chunk, a stated length) or, where it has none, with the connection. A last chunk ends in an empty
-line, so a packet with one is a reason to parse what is there; so is one too short to tell, and one before the headers are known.
+line, so a packet with one is a reason to look; so is one too short to tell, and one before the headers are known. The usual end of an
+event stream, its end mark and the last chunk, is known by its bytes (`USUAL_END`): no JSON holds a line feed, so nothing else looks
+like it. At any other suspicion the packets are parsed. What came back is parsed for good by whoever reads it (`Received.body_pieces`).
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
@@ -20,6 +23,7 @@ __all__ = ["Connection", "Received", "StreamEnd", "Timeouts"]
 HEADER_BYTES = 64 * 1024
 STREAM_BYTES = 64 * 1024 * 1024  # about 200,000 events: more than any answer, and a thousand cut short there still fit into memory
 EMPTY_LINE = b"\r\n\r\n"
+USUAL_END = b"data: [DONE]\n\n\r\n0\r\n\r\n"
 
 
 class StreamEnd(StrEnum):
@@ -49,7 +53,7 @@ class Received:
         sent_at_ns: when it was written, or given up where it never was; perf_counter_ns, as all instants here.
         status: HTTP status, None where no whole header came.
         headers: names in lower case.
-        packets: the body's pieces, chunked coding removed, each with the instant at which its packet came.
+        packets: the whole reply as it came, headers and framing included, each packet with the instant at which it came.
         ended: how.
         ended_at_ns: when the end was noticed.
         error: what went wrong, printable; None where nothing did.
@@ -68,10 +72,18 @@ class Received:
     received_bytes: int
     sent_twice: bool
 
+    def body_pieces(self) -> tuple[Packet, ...]:
+        """The body as far as it came, chunked coding removed, each piece with the instant of its packet. Parses, so ask once."""
+        reply = Reply()
+        with suppress(NotHttpError):  # what came before it was HTTP, and `error` says what went wrong
+            reply.feed(self.packets)
+        reply.close()
+        return tuple(reply.body)
+
     @property
     def body(self) -> bytes:
         """The body as far as it came."""
-        return b"".join(data for _, data in self.packets)
+        return b"".join(data for _, data in self.body_pieces())
 
     def again(self) -> "Received":
         """The same, marked as sent twice."""
@@ -81,7 +93,20 @@ class Received:
 class Connection(asyncio.Protocol):
     """A connection to `peer`; `exchange` sends one request and gives what came back."""
 
-    __slots__ = ("_done", "_due_bytes", "_packets", "_received_bytes", "_reply", "_timeouts", "_timer", "_transport", "peer", "sent_at_ns")
+    __slots__ = (
+        "_done",
+        "_due_bytes",
+        "_fed",
+        "_packets",
+        "_received_bytes",
+        "_reply",
+        "_stamp",
+        "_timeouts",
+        "_timer",
+        "_transport",
+        "peer",
+        "sent_at_ns",
+    )
 
     def __init__(self, peer: tuple[bool, str, int]) -> None:
         self.peer = peer
@@ -90,6 +115,8 @@ class Connection(asyncio.Protocol):
         self._done: asyncio.Future[Received] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._packets: list[Packet] = []
+        self._stamp = self._packets.append
+        self._fed = 0
         self._received_bytes = 0
         self._due_bytes: float = 0
         self._reply = Reply()
@@ -111,7 +138,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop: stamp first, think later."""
-        self._packets.append((perf_counter_ns(), data))
+        self._stamp((perf_counter_ns(), data))
         self._received_bytes += len(data)
         if self._received_bytes >= self._due_bytes or EMPTY_LINE in data or len(data) < 4:
             self._look()
@@ -133,7 +160,8 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         assert self._done is None
         loop = asyncio.get_running_loop()
-        self._packets, self._received_bytes, self._reply = [], 0, Reply()
+        self._packets, self._fed, self._received_bytes, self._reply = [], 0, 0, Reply()
+        self._stamp = self._packets.append
         self._timeouts, self._done = timeouts, loop.create_future()
         done = self._done
         self.sent_at_ns = perf_counter_ns()
@@ -163,8 +191,11 @@ class Connection(asyncio.Protocol):
         if self._done is None:  # nobody asked: such a connection is not used again
             self.close()
             return
-        error = self._read_on()
         reply = self._reply
+        if reply.status is not None and self._ends_as_usual():
+            self._finish(StreamEnd.COMPLETE, None)
+            return
+        error = self._read_on()
         if reply.complete and error is None:
             self._finish(StreamEnd.COMPLETE, None)
         elif error is not None:
@@ -173,6 +204,13 @@ class Connection(asyncio.Protocol):
             self._finish(StreamEnd.CUT, f"more than {self._received_bytes:,} bytes, which is more than this client holds of one reply")
         else:
             self._due_bytes = self._next_look(reply)
+
+    def _ends_as_usual(self) -> bool:
+        """Whether the last bytes are an event stream's end mark and the last chunk."""
+        tail, place = self._packets[-1][1], len(self._packets) - 2
+        while len(tail) < len(USUAL_END) and place >= 0:
+            tail, place = self._packets[place][1] + tail, place - 1
+        return tail.endswith(USUAL_END)
 
     def _next_look(self, reply: Reply) -> int:
         """At how many received bytes parsing is due, whatever the packet ends in."""
@@ -185,9 +223,9 @@ class Connection(asyncio.Protocol):
 
     def _read_on(self) -> str | None:
         """Parse the packets not yet parsed; what is wrong with them, if anything."""
-        packets, self._packets = self._packets, []
+        first, self._fed = self._fed, len(self._packets)
         try:
-            self._reply.feed(packets)
+            self._reply.feed(self._packets[first:] if first else self._packets)
         except NotHttpError as error:
             return str(error)
         return None
@@ -208,12 +246,11 @@ class Connection(asyncio.Protocol):
 
     def _deadlines_ns(self) -> tuple[tuple[float, str], tuple[float, str]]:
         """Until when to wait, and what to say after that."""
-        timeouts, body = self._timeouts, self._reply.body
+        timeouts = self._timeouts
         total = (self.sent_at_ns + timeouts.total_s * 1e9, f"not finished within {timeouts.total_s:g} s")
-        if not body and (self._reply.status is None or not self._packets):
+        if self._reply.status is None or not (self._reply.body or self._fed < len(self._packets)):
             return total, (self.sent_at_ns + timeouts.first_byte_s * 1e9, f"no answer within {timeouts.first_byte_s:g} s")
-        last_ns = self._packets[-1][0] if self._packets else body[-1][0]
-        return total, (last_ns + timeouts.gap_s * 1e9, f"silent for {timeouts.gap_s:g} s in the middle of the answer")
+        return total, (self._packets[-1][0] + timeouts.gap_s * 1e9, f"silent for {timeouts.gap_s:g} s in the middle of the answer")
 
     def _finish(self, ended: StreamEnd, error: str | None) -> None:
         done, self._done, reply = self._done, None, self._reply
@@ -228,13 +265,14 @@ class Connection(asyncio.Protocol):
             sent_at_ns=self.sent_at_ns,
             status=reply.status,
             headers=reply.headers,
-            packets=tuple(reply.body),
+            packets=tuple(self._packets),
             ended=ended,
             ended_at_ns=perf_counter_ns(),
             error=None if error is None else ascii_controls(error)[:300],
             received_bytes=self._received_bytes,
             sent_twice=False,
         )
-        reply.body = []
+        self._packets = []
+        self._stamp = self._packets.append
         if done is not None and not done.done():
             done.set_result(received)

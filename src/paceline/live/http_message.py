@@ -141,6 +141,7 @@ class Reply:
             raise NotHttpError("another reply follows")
         self.status = self._parser.get_status_code()
         # Without either, the body ends with the connection, and whether it was cut cannot be told from HTTP alone.
+        self.keep_alive = self._parser.should_keep_alive()
         self.framed = "content-length" in self.headers or "chunked" in self.headers.get("transfer-encoding", "").lower()
 
     def on_body(self, data: bytes) -> None:
@@ -153,7 +154,6 @@ class Reply:
             self._forget()
             return
         self.complete = True
-        self.keep_alive = self._parser.should_keep_alive()
 
     @property
     def expected_body_bytes(self) -> int | None:

@@ -4,27 +4,21 @@ Rules. A message with text is a chunk; a role-only first message, an empty delta
 report are not lost: they count for the next chunk. Reasoning and tool calls are text. Whatever cannot be read is counted, not guessed.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import orjson
 
 from paceline.live.sse import Event
 
 __all__ = ["Chunk", "Reading", "read_messages"]
 
 DONE = b"[DONE]"
-SAID_AT_THE_END = ("metrics", "sglext", "timings")
+SAID_AT_THE_END = frozenset({"metrics", "sglext", "timings"})
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
-DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):  # as many as events, so no frozen dataclass
     """One message with text.
 
     Attributes:
@@ -88,9 +82,8 @@ class Reading:
         if event.kind == "error" or fields.get("error") or fields.get("object") == "error":
             self.fault = self.fault or event.data.decode("utf-8", "replace")
             return
-        for name in SAID_AT_THE_END:
-            if fields.get(name):
-                self.said[name] = fields[name]
+        if not SAID_AT_THE_END.isdisjoint(fields):
+            self.said |= {name: fields[name] for name in SAID_AT_THE_END & fields.keys() if fields[name]}
         usage = fields.get("usage")
         if usage:
             self._add_usage(usage)
@@ -165,8 +158,8 @@ def read_messages(events: Iterable[Event]) -> Reading:
 
 def _json_object(data: bytes) -> dict[str, object] | None:
     try:
-        value = DECODER.decode(data.decode("utf-8"))
-    except (ValueError, RecursionError):
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
         return None
     return value if isinstance(value, dict) else None
 

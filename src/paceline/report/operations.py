@@ -6,13 +6,16 @@ from typing import Any
 from paceline.decide.gate import production_verdict
 from paceline.decide.lesson_gate import LessonVerdict
 from paceline.errors import ascii_controls
-from paceline.report.figures import MISSING, decision_words, interval
+from paceline.report.figures import MISSING, decision_words, interval, milliseconds, plain
 from paceline.report.page import Comparison
 from paceline.report.text import columns, verdict_text
+from paceline.run import Run
 from paceline.servers.vllm.versions import Compatibility
+from paceline.simulate.compare import speedup
 
 __all__ = ["compatibility_dict", "config_text", "lesson_verdict_text", "rollout_text"]
 
+LATE = "client_lag_s"
 WORDS = {True: "passes", False: "fails", None: "cannot be told"}
 
 
@@ -46,6 +49,16 @@ def rollout_text(comparisons: Sequence[Comparison], *, label: str, notes: Sequen
     parts += [f"note: {ascii_controls(each)}" for each in notes]
     parts.append(f"written to {ascii_controls(out)}: report.html, plan.md, verdict.json, runs/, manifests/, skill-eagle3-rollout.md")
     return "\n\n".join(parts)
+
+
+def rehearsal_text(baseline: Run, speculative: Run) -> str:
+    """What the load-tester saw of two fake servers, in one line."""
+    alpha = speculative.acceptance.alpha if speculative.acceptance_by_segment else None
+    late = max(run.summaries[LATE].value for run in (baseline, speculative) if LATE in run.summaries)
+    return (
+        f"rehearsed over HTTP on two fake servers at {baseline.load.concurrency} in flight: speed-up {speedup(baseline, speculative):.2f}, "
+        f"α {plain(alpha)}; the client read up to {milliseconds(late)} late (P99); its files are in rehearsal/"
+    )
 
 
 def _estimate(comparison: Comparison, metric: str) -> str:

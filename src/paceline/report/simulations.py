@@ -14,12 +14,13 @@ from paceline.report.json_view import acceptance_dict, estimate_dict
 from paceline.report.latencies import NAMES
 from paceline.report.text import columns
 from paceline.run import Outcome, Run
+from paceline.simulate.saturation import Saturation
 from paceline.stats.goodput import Slo, goodput
 from paceline.stats.intervals import acceptance_estimates, clustered_quantile_intervals, mean_interval, quantile_interval
 from paceline.stats.paired import two_arms
 from paceline.verdict import Estimate
 
-__all__ = ["acceptance_of", "arm_dict", "arms_dict", "arms_text", "goodput_dict", "harmed_requests", "paired_dict"]
+__all__ = ["acceptance_of", "arm_dict", "arms_dict", "arms_text", "goodput_dict", "harmed_requests", "paired_dict", "saturation_text"]
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 PER_REQUEST = ("ttft_s", "tpot_s", "e2e_s")
@@ -27,6 +28,7 @@ SHOWN = ("p50", "p90", "p99")
 LATENCY_HEAD = ("latency", *(f"{arm} {each}" for arm in ("plain", "drafts") for each in SHOWN), "p99 ratio")
 HARMED_HEAD = ("harmed most", "segment", "plain TPOT", "with drafts", "ratio")
 MOST_HARMED = 10
+MOSTLY = 0.5  # of step time
 PER_GAP = ("chunk_gap_s", "token_gap_s")
 
 
@@ -186,6 +188,14 @@ def paired_dict(baseline: Run, speculative: Run, *, confidence: float) -> dict[s
         return {key: estimate_dict(quantile_interval(values, QUANTILES[key], confidence=confidence)) for key in SHOWN}
 
     return {latency: differences(latency) for latency in PER_REQUEST}
+
+
+def saturation_text(found: Saturation) -> str:
+    """What an overrun server means for the figures, in a sentence or two."""
+    wait = f"the last quarter of requests waits {found.late_ttft_s:,.1f} s for a first token, the first quarter {found.early_ttft_s:,.1f} s"
+    remedy = "latencies grow with the length of the trace; read throughput, send less (--rate, --time-scale below 1) or add replicas"
+    helps = "drafts cannot help with that" if found.prefill_share > MOSTLY else "drafts shorten only the rest"
+    return f"the server cannot keep up with arrivals: {wait}. Prefill takes {found.prefill_share:.0%} of step time, {helps}; {remedy}"
 
 
 def _ratio(estimate: Mapping[str, Any] | None, shown: Callable[[float | None], str] = plain) -> str:

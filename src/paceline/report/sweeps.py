@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from html import escape
+from math import log
 from typing import Any
 
 from paceline.decide.surface import Point, best_draft_lengths
@@ -28,6 +29,7 @@ FIGURES = (
     "simulated_speedup",
     "simulated_step_time_ratio",
     "simulated_tpot_p99_ratio",
+    "simulated_break_even_alpha",
 )
 CELL, LEFT, TOP = 56, 70, 46
 
@@ -96,10 +98,12 @@ def sweep_text(points: Sequence[Point], *, reference_draft_tokens: int, most_req
         here = [each for each in points if each.setting.corner.context_tokens == context]
         lengths = sorted({each.setting.draft_tokens for each in here})
         sizes = sorted({each.setting.corner.concurrency for each in here})
-        even = {(each.setting.corner.concurrency, each.setting.draft_tokens): each.break_even_alpha for each in here}
+        simulated = all(each.simulated_speedup is not None for each in here)
+        even = _break_evens(here)
         best = best_draft_lengths(here)
         gains = {(each.setting.alpha, each.setting.corner.concurrency, each.setting.draft_tokens): each.best_known_speedup for each in here}
-        parts.append(f"context {context} tokens: break-even α (accepted / drafted at that K), by requests in flight and K")
+        how = "simulated" if simulated else "closed form"
+        parts.append(f"context {context} tokens: break-even α ({how}; accepted / drafted at that K), by requests in flight and K")
         parts.append(columns(("in flight", *(f"K = {K}" for K in lengths)), [_cells(size, lengths, even) for size in sizes]))
         parts.append(f"best K and its speed-up, by α at K = {reference_draft_tokens} (off: no K pays)")
         rows = [
@@ -111,13 +115,24 @@ def sweep_text(points: Sequence[Point], *, reference_draft_tokens: int, most_req
     return ascii_controls_by_line("\n\n".join(parts))
 
 
+def _break_evens(points: Sequence[Point]) -> dict[tuple[int, int], float]:
+    """By requests in flight and K: the simulated one of the α whose speed-up is nearest to 1, else the forecast's."""
+    nearest: dict[tuple[int, int], Point] = {}
+    for each in points:
+        at = (each.setting.corner.concurrency, each.setting.draft_tokens)
+        if at not in nearest or abs(log(each.best_known_speedup)) < abs(log(nearest[at].best_known_speedup)):
+            nearest[at] = each
+    simulated = {at: each.simulated_break_even_alpha for at, each in nearest.items()}
+    return {at: nearest[at].break_even_alpha if even is None else even for at, even in simulated.items()}
+
+
 def ascii_controls_by_line(text: str) -> str:
     """The text without anything that steers a terminal; line breaks stay."""
     return "\n".join(ascii_controls(line) for line in text.split("\n"))
 
 
 def _cells(size: int, lengths: Sequence[int], even: Mapping[tuple[int, int], float]) -> tuple[str, ...]:
-    return str(size), *(plain(even[size, K]) for K in lengths)
+    return str(size), *("never pays" if even[size, K] > 1 else plain(even[size, K]) for K in lengths)
 
 
 def _best(length: int, speedup: float | None) -> str:

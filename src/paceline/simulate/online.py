@@ -132,7 +132,6 @@ class OnlineReplica:
             self._make_room()
         row, state = self._rows, self._state
         state.table[row], state.coverage[row], state.conditional[row] = new.table[0], new.coverage[0], new.conditional[0]
-        state.accepted[row] = 0
         state.arrived_at_s[row] = self._latest_at_s = request.arrived_at_s
         ticket = self._issued
         self._tickets[row], self._row_of[ticket] = ticket, row

@@ -6,9 +6,8 @@ and the last requests are left out of both arms alike: by their place in the wor
 
 from dataclasses import replace
 
-import numpy as np
-
 from paceline.errors import BadInputError, printable
+from paceline.latency import gap_samples
 from paceline.run import Outcome, RequestRecord, Run
 from paceline.speculation.counts import AcceptanceCounts
 
@@ -34,7 +33,7 @@ def steady(run: Run, *, skip_first: int, skip_last: int) -> Run:
         raise BadInputError(f"{len(run.requests)} requests leave none between the first {skip_first} and the last {skip_last}")
     kept = run.requests[skip_first:end]
     finished = [each for each in kept if each.outcome is Outcome.FINISHED]
-    gaps = np.concatenate([np.empty(0), *(each.timing.chunk_gaps_s for each in finished)])
+    gaps, _ = gap_samples("chunk_gap_s", (each.timing for each in finished))
     return replace(
         run,
         requests=kept,

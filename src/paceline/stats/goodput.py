@@ -9,13 +9,16 @@ from math import isfinite
 
 import numpy as np
 
-from paceline.errors import BadInputError, NoEvidenceError
+from paceline.errors import BadInputError, NoEvidenceError, printable
 from paceline.latency import RequestTiming
 from paceline.run import Run
 from paceline.stats.intervals import wilson
 from paceline.verdict import Estimate
 
-__all__ = ["Goodput", "Slo", "goodput"]
+__all__ = ["Goodput", "Slo", "goodput", "promised"]
+
+NAMES = ("ttft_s", "tpot_s", "e2e_s")
+ARGUMENT = "slo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,27 @@ class Slo:
             raise BadInputError("an objective needs at least one of ttft, tpot and e2e")
         if not all(isfinite(each) and each > 0 for each in given):
             raise BadInputError(f"an objective is a time above 0, not {given!r}")
+
+    @classmethod
+    def stated_in(cls, text: str) -> "Slo":
+        """The promise that `str` wrote: `ttft_s=0.5,tpot_s=0.05`.
+
+        Raises:
+            BadInputError: another text.
+
+        """
+        pairs = dict(each.partition("=")[::2] for each in text.split(","))
+        try:
+            seconds = {name: float(value) for name, value in pairs.items()}
+        except ValueError:
+            seconds = {}
+        if not seconds or not set(seconds) <= set(NAMES):
+            raise BadInputError(f"objectives {printable(text)} are not of the form ttft_s=0.5,tpot_s=0.05,e2e_s=9")
+        return cls(**{name: seconds.get(name) for name in NAMES})
+
+    def __str__(self) -> str:
+        """What was promised, in seconds, as `stated_in` reads it."""
+        return ",".join(f"{name}={getattr(self, name)!r}" for name in NAMES if getattr(self, name) is not None)
 
     def holds_for(self, timing: RequestTiming) -> bool:
         """Whether a finished request kept every promise."""
@@ -74,3 +98,17 @@ def goodput(run: Run, slo: Slo, *, confidence: float) -> Goodput:
         requests_per_s=len(tokens) / run.window_s if run.window_s else None,
         output_tokens_per_s=int(tokens.sum()) / run.window_s if run.window_s else None,
     )
+
+
+def promised(run: Run) -> Slo:
+    """The latencies that a run's provenance says were promised.
+
+    Raises:
+        BadInputError: they cannot be read.
+        NoEvidenceError: none were.
+
+    """
+    text = run.provenance.arguments.get(ARGUMENT)
+    if text is None:
+        raise NoEvidenceError("the run states no promised latencies, so it has no goodput; simulate --slo --out writes runs that do")
+    return Slo.stated_in(text)

@@ -10,6 +10,8 @@ two-sided at `confidence`, half of the rest on each side; an end that the sample
 Ratios of sums get a bootstrap-t interval (Efron and Tibshirani, An Introduction to the Bootstrap, section 12.5): requests are drawn with
 replacement, and the error of each draw is measured in its own standard error. With log-normal lengths (sigma 0.9) and α that varies by
 request, 95 % intervals covered 93 % at 30 requests where plain percentiles of the draws covered 91 %; from 100 requests on they agree.
+
+Quantiles of distributions come from scipy.special: scipy.stats gives the same bytes for 50 MB more and half a second of every start.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +19,7 @@ from math import floor, isfinite, sqrt
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats as distributions
+from scipy.special import bdtr, ndtri, stdtrit
 
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.speculation.counts import AcceptanceCounts
@@ -60,7 +62,7 @@ def wilson(*, successes: float, n: int, confidence: float) -> Estimate:
         raise NoEvidenceError("no trials, so there is no share")
     if not 0 <= successes <= n:
         raise BadInputError(f"{successes!r} successes in {n!r} trials")
-    share, z = successes / n, float(distributions.norm.ppf((1 + confidence) / 2))
+    share, z = successes / n, float(ndtri((1 + confidence) / 2))
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z * sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     low, high = max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
@@ -91,7 +93,8 @@ def ratios_of_sums(
     """Each column's Σ numerator / Σ denominator, with bootstrap-t intervals from the same draws of requests.
 
     Numerators and denominators are from 0 on. `largest` is the most that the ratio can be, None where there is no limit; ends are cut to
-    [0, largest]. Fewer than 8 requests leave both ends None. Where all requests have the very same ratio the draws have no spread: a
+    [0, largest], and where the lower end of an unlimited ratio above 0 reaches 0 it is None, for it bounds nothing. Fewer than 8 requests
+    leave both ends None. Where all requests have the very same ratio the draws have no spread: a
     limited ratio then gets Wilson's interval with one trial per request (wide on purpose), an unlimited one the value itself.
 
     Raises:
@@ -141,7 +144,8 @@ def _bounded(value: float, *, width: float, ends: tuple[float, float], top: floa
         assert share.low is not None
         assert share.high is not None
         return Estimate(value=value, low=min(value, share.low * top), high=max(value, share.high * top), confidence=confidence, n=n)
-    low = min(value, max(0.0, value - ends[0] * width))
+    lowest = value - ends[0] * width
+    low = None if top is None and lowest <= 0 < value else min(value, max(0.0, lowest))
     high = max(value, value - ends[1] * width)
     if top is not None:
         high = max(value, min(high, top))
@@ -179,11 +183,23 @@ def quantile_interval(values: FloatArray, q: float, *, confidence: float) -> Est
     if n == 0:
         raise NoEvidenceError("no samples, so no quantile")
     ordered, value, tail = np.sort(values), float(np.quantile(values, q)), (1 - confidence) / 2
-    lower = int(distributions.binom.ppf(tail, n, q))  # fewer values than this lie below the quantile with less than the tail
-    upper = int(distributions.binom.ppf(1 - tail, n, q)) + 1
+    lower = _binomial_quantile(tail, n, q)  # fewer values than this lie below the quantile with less than the tail
+    upper = _binomial_quantile(1 - tail, n, q) + 1
     low = min(value, float(ordered[lower - 1])) if lower >= 1 else None
     high = max(value, float(ordered[upper - 1])) if upper <= n else None
     return Estimate(value=value, low=low, high=high, confidence=confidence, n=n)
+
+
+def _binomial_quantile(share: float, n: int, chance: float) -> int:
+    """The fewest successes of `n` that as many or fewer are with probability `share`."""
+    low, high = 0, n
+    while low < high:
+        middle = (low + high) // 2
+        if bdtr(middle, n, chance) < share:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def clustered_quantile_interval(clusters: Sequence[FloatArray], q: float, *, confidence: float) -> Estimate:
@@ -224,7 +240,7 @@ def clustered_quantile_intervals(
     if n < FEWEST_CLUSTERS:
         return tuple(Estimate(value=each, low=None, high=None, confidence=confidence, n=n) for each in values)
     weights = filled.astype(np.float64)
-    factor = float(distributions.t.ppf((1 + confidence) / 2, n - 1))
+    factor = float(stdtrit(n - 1, (1 + confidence) / 2))
     halves = []
     for q, value in zip(qs, values, strict=True):
         above = np.add.reduceat(pooled > value, starts, dtype=np.int64).astype(np.float64)
@@ -259,7 +275,7 @@ def mean_interval(values: FloatArray, *, confidence: float) -> Estimate:
     value = float(values.mean())
     if n == 1:
         return Estimate(value=value, low=None, high=None, confidence=confidence, n=1)
-    half = float(distributions.t.ppf((1 + confidence) / 2, n - 1)) * float(values.std(ddof=1)) / sqrt(n)
+    half = float(stdtrit(n - 1, (1 + confidence) / 2)) * float(values.std(ddof=1)) / sqrt(n)
     return Estimate(value=value, low=value - half, high=value + half, confidence=confidence, n=n)
 
 

@@ -15,7 +15,7 @@ from math import ceil, floor, isfinite, log, sqrt
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats as distributions
+from scipy.special import ndtri, stdtrit
 
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.latency import has_sample, samples
@@ -266,7 +266,7 @@ def requests_needed(*, effect: float, spread: float, confidence: float, power: f
         raise BadInputError(
             f"effect {effect!r} must be above 0, spread {spread!r} from 0 on, power {power!r} and confidence {confidence!r} between 0 and 1"
         )
-    n = max(2, min(MOST_REQUESTS, ceil((_factor(distributions.norm.ppf, confidence, power) * spread / effect) ** 2)))
+    n = max(2, min(MOST_REQUESTS, ceil((_factor(ndtri, confidence, power) * spread / effect) ** 2)))
     while n < MOST_REQUESTS and n < (_t_factor(n, confidence, power) * spread / effect) ** 2:
         n += 1
     return n
@@ -285,7 +285,7 @@ def minimum_detectable_effect(*, n: int, spread: float, confidence: float, power
 
 
 def _t_factor(n: int, confidence: float, power: float) -> float:
-    return _factor(lambda p: distributions.t.ppf(p, n - 1), confidence, power)
+    return _factor(lambda p: stdtrit(n - 1, p), confidence, power)
 
 
 def _factor(quantile: Callable[[float], float], confidence: float, power: float) -> float:
@@ -318,6 +318,6 @@ def requests_to_settle(estimate: Estimate, bound: float, *, power: float) -> int
     distance, end = bound - estimate.value, estimate.high if bound >= estimate.value else estimate.low
     if end is None or distance == 0 or estimate.n == 0:
         return None
-    z = float(distributions.norm.ppf((1 + estimate.confidence) / 2))
-    growth = ((end - estimate.value) / distance * (z + float(distributions.norm.ppf(power))) / z) ** 2
+    z = float(ndtri((1 + estimate.confidence) / 2))
+    growth = ((end - estimate.value) / distance * (z + float(ndtri(power))) / z) ** 2
     return ceil(estimate.n * growth) if estimate.n * growth <= MOST_REQUESTS else None

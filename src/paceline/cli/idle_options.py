@@ -1,0 +1,97 @@
+"""Refuses options that would do nothing: what was typed and has no effect is taken for what the answer rests on.
+
+Only what stands on the command line is looked at; a default is not asked for. What depends on a file's content is judged where it is read.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from paceline.errors import BadInputError
+from paceline.speculation.method import Method
+
+__all__ = ["METHODS_OF", "given_options", "refuse_idle"]
+
+HEADS = frozenset({Method.EAGLE, Method.EAGLE2, Method.EAGLE3, Method.MTP})
+DRAFT_MODEL = frozenset({Method.DRAFT_MODEL})
+EVERY_STEP = HEADS | DRAFT_MODEL
+METHODS_OF: Mapping[str, frozenset[Method]] = MappingProxyType(
+    {
+        "suffix_depth": frozenset({Method.SUFFIX}),
+        "suffix_cached_requests": frozenset({Method.SUFFIX}),
+        "suffix_factor": frozenset({Method.SUFFIX}),
+        "suffix_least_probability": frozenset({Method.SUFFIX}),
+        "ngram_min": frozenset({Method.NGRAM}),
+        "ngram_max": frozenset({Method.NGRAM}),
+        "draft": EVERY_STEP - {Method.MTP},
+        "draft_vocab": frozenset({Method.EAGLE3}),
+        "draft_context": EVERY_STEP,
+        "tree": EVERY_STEP - {Method.MTP},
+        "rank_acceptance": EVERY_STEP - {Method.MTP},
+    }
+)
+PREDICTING = frozenset({"forecast", "memory", "simulate", "sweep"})  # they price a head from its target, whatever its name
+ONLY_MEASURED = ("model", "measured_requests", "max_tokens", "temperature")
+ONLY_SIMULATED = ("requests", "spread", "rejection", "token_budget")
+
+
+def given_options(options: argparse.Namespace, words: Sequence[str]) -> frozenset[str]:
+    """The destinations of the options that stand among `words`, abbreviated or not."""
+    names = {_shown(dest): dest for dest in vars(options)}
+    stems = [word.partition("=")[0] for word in words if word.startswith("--") and len(word) > 2]
+    return frozenset(
+        dest for name, dest in names.items() for stem in stems if stem == name or (stem not in names and name.startswith(stem))
+    )
+
+
+def refuse_idle(options: argparse.Namespace, given: frozenset[str]) -> None:
+    """Nothing, where everything that was typed is used.
+
+    Raises:
+        BadInputError: an option without effect beside the others; the message says which and what to do.
+
+    """
+    if "method" in options:
+        _refuse_of_other_methods(options, given)
+    for dest, idle, why in _conditions(options):
+        if dest in given and idle:
+            raise BadInputError(f"{_shown(dest)} {why}")
+
+
+def _refuse_of_other_methods(options: argparse.Namespace, given: frozenset[str]) -> None:
+    for dest, methods in METHODS_OF.items():
+        if options.verb in PREDICTING and dest == "draft":
+            methods &= DRAFT_MODEL
+        if dest in given and options.method not in methods:
+            named = " or ".join(sorted(each.value for each in methods))
+            raise BadInputError(f"{_shown(dest)} does nothing with --method {options.method!s}; leave it out, or draft with {named}")
+
+
+def _conditions(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
+    """Options that depend on another one: whether they are idle, and what to say."""
+    found = []
+    if options.verb == "sweep":
+        found = [(dest, not options.simulate, "shapes what is simulated; give --simulate too") for dest in ONLY_SIMULATED]
+        found.append(
+            ("assume_output_tokens", True, "is for logs without answers, and a sweep reads none; leave it out, see --output-tokens")
+        )
+    if options.verb == "simulate":
+        found = [
+            ("burstiness", options.rate is None, "shapes arrivals at a rate; give --rate too"),
+            ("time_scale", not options.own_times, "speeds a trace's own times up; give --own-times too"),
+            ("requests", options.own_times, "does nothing with --own-times, which sends the trace as it is; leave it out"),
+        ]
+    if options.verb == "rollout":
+        found = [
+            (dest, options.baseline is None, "is for measured servers; give --baseline and --speculative too") for dest in ONLY_MEASURED
+        ]
+        found.append(("no_rehearsal", options.baseline is not None, "does nothing where servers are measured; leave it out"))
+    shape = getattr(options, "tree", None)
+    if shape is not None:
+        depth = f"{options.draft_tokens} is not the depth {shape.depth} of --tree, which is what is drafted; leave it out"
+        found.append(("draft_tokens", options.draft_tokens != shape.depth, depth))
+    return found
+
+
+def _shown(dest: str) -> str:
+    return f"--{dest.replace('_', '-')}"
