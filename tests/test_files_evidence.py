@@ -43,7 +43,7 @@ def test_anything_else_is_refused_with_what_is_recognised(tmp_path: Path, conten
     """Whoever hands in another tool's file: what it looks like, and what this version reads."""
     path = tmp_path / "other"
     path.write_bytes(content)
-    with pytest.raises(BadInputError, match=r"recognised: a paceline run file .* or a /metrics dump of vLLM, SGLang, ") as refusal:
+    with pytest.raises(BadInputError, match=r"recognised: paceline run files .* /metrics dumps of vLLM, SGLang, ") as refusal:
         read_evidence(path)
     assert found in str(refusal.value)
 

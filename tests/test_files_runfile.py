@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import BadInputError, UnknownNameError
 from paceline.files.runfile import RUN_SCHEMA, read_run, run_from_json, run_to_json, write_run
-from paceline.latency import Ended, RequestTiming
+from paceline.latency import Detail, Ended, RequestTiming
 from paceline.run import Arm, Load, Outcome, RequestRecord, Run, Summary
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Method, Speculation, Tree
@@ -99,6 +99,10 @@ def test_schema_and_provenance_stand_first() -> None:
         (("requests", 0, "timing", "chunk_tokens"), [True, 2], "flat list of whole numbers"),
         (("requests", 0, "acceptance", "accepted_tokens"), 10**6, "accepted tokens = 1000000"),
         (("speculation", "tree", "nodes"), 99, "tree of depth 3"),
+        (("requests", 0, "timing", "chunk_tokens"), None, r"timing\.chunk_tokens is null where detail is instants or ends"),
+        (("requests", 0, "timing", "detail"), "ends", r"timing\.chunk_tokens is null where"),
+        (("requests", 0, "timing", "detail"), "most", r"unknown requests\[0\]\.timing\.detail 'most'"),
+        (("requests", 0, "timing"), [], r"requests\[0\]\.timing = \[\] is not an object"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(path: tuple[str | int, ...], value: object, message: str) -> None:
@@ -183,3 +187,16 @@ def test_counts_without_positions_and_requests_without_chunks_come_back() -> Non
     )
     made = replace(whole(), requests=(refused,), provenance=replace(provenance(), seed=None))
     assert run_from_json(run_to_json(made), name="x") == made
+
+
+@pytest.mark.parametrize("detail", [Detail.INSTANTS, Detail.ENDS])
+def test_sizes_that_were_not_seen_are_null_and_come_back_unseen(detail: Detail) -> None:
+    """Whoever keeps a reading of another tool's file: what was unknown stays unknown."""
+    timing = RequestTiming.of_total(
+        arrived_at_s=0.0, sent_at_s=0.5, chunk_at_s=np.array([1.0, 2.0]), output_tokens=7, ended=Ended.STOP, detail=detail
+    )
+    record = RequestRecord(id="r", segment="s", prompt_tokens=1, output_tokens=7, timing=timing, acceptance=None, outcome=Outcome.FINISHED)
+    text = run_to_json(replace(whole(), requests=(record,)))
+    assert json.loads(text)["requests"][0]["timing"]["chunk_tokens"] is None
+    again = run_from_json(text, name="x")
+    assert again.requests == (record,)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.errors import BadInputError, NoEvidenceError, UnknownNameError
-from paceline.latency import METRICS, Ended, RequestTiming, distribution, gap_samples, has_sample, samples
+from paceline.latency import METRICS, Detail, Ended, RequestTiming, distribution, gap_samples, has_sample, samples
 from tests.strategies import request_timings
 
 
@@ -217,3 +217,35 @@ def record_of(at_s: list[float], tokens: list[int]) -> RequestTiming:
     return RequestTiming(
         arrived_at_s=0.0, sent_at_s=0.0, chunk_at_s=np.array(at_s), chunk_tokens=np.array(tokens, dtype=np.int16), ended=Ended.STOP
     )
+
+
+def partly(at_s: list[float], tokens: int, detail: Detail) -> RequestTiming:
+    """A request whose chunks' sizes were not seen."""
+    return RequestTiming.of_total(
+        arrived_at_s=0.0, sent_at_s=0.0, chunk_at_s=np.array(at_s), output_tokens=tokens, ended=Ended.STOP, detail=detail
+    )
+
+
+def test_what_was_not_seen_of_chunks_has_no_samples() -> None:
+    """Whoever reads another tool's file: pace is known from the ends alone, and no gap is made up."""
+    seen = timing([(1.0, 1), (1.5, 5), (2.5, 5)])
+    instants, ends = partly([1.0, 1.5, 2.5], 11, Detail.INSTANTS), partly([1.0, 2.5], 11, Detail.ENDS)
+    for each in (seen, instants, ends):
+        assert (each.output_tokens, each.ttft_s, each.e2e_s, each.tpot_s) == (11, 1.0, 2.5, 0.15)
+    assert [samples("chunk_gap_s", [each]).tolist() for each in (seen, instants, ends)] == [[0.5, 1.0], [0.5, 1.0], []]
+    assert [samples("token_gap_s", [each]).size for each in (seen, instants, ends)] == [10, 0, 0]
+    assert [each.chunk_gaps_s.tolist() for each in (instants, ends)] == [[0.5, 1.0], []]
+    assert [each.token_gaps_s.size for each in (instants, ends)] == [0, 0]
+    assert instants != timing([(1.0, 1), (1.5, 1), (2.5, 9)])
+
+
+@pytest.mark.parametrize(("at_s", "tokens"), [([1.0, 2.0], 1), ([], 3), ([1.0], 0)])
+def test_tokens_and_chunks_must_fit_each_other(at_s: list[float], tokens: int) -> None:
+    """A message without a token, or a token without a message, is a misread file."""
+    with pytest.raises(BadInputError, match=f"{tokens} output tokens cannot have come in {len(at_s)} chunks"):
+        partly(at_s, tokens, Detail.INSTANTS)
+
+
+def test_a_request_without_chunks_may_be_of_any_detail() -> None:
+    """A failed request of another tool's file has nothing to be known of."""
+    assert partly([], 0, Detail.ENDS).output_tokens == 0

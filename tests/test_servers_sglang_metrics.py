@@ -63,7 +63,7 @@ def test_the_leading_rank_of_the_serving_engine_is_read() -> None:
     assert run.acceptance_by_segment is None
     assert run.arm is Arm.SPECULATIVE
     assert run.provenance.arguments["model"] == "m"
-    assert [each.code for each in run.cautions] == ["gauges_only"]
+    assert [each.code for each in run.cautions] == ["gauge_of_last_batches"]
 
 
 def test_gauges_of_zero_are_speculation_off() -> None:
@@ -173,7 +173,7 @@ def test_an_older_rate_is_corrected_and_said() -> None:
     """Whoever watches 0.5.8: its rate never falls below 1 / 4."""
     old = window([read(gauges(2.17, 2.17 / 4))])
     assert old.alpha == pytest.approx(0.39)
-    assert codes(old) == ["gauges_only", "rate_was_length"]
+    assert codes(old) == ["gauge_of_last_batches", "rate_was_length"]
 
 
 def test_a_rate_without_a_meaning_leaves_the_length() -> None:
@@ -181,7 +181,7 @@ def test_a_rate_without_a_meaning_leaves_the_length() -> None:
     tree = window([read(gauges(3.1, 0.29))])
     assert tree.stated["acceptance_length"].value == 3.1
     assert tree.alpha is None
-    assert codes(tree) == ["gauges_only", "rate_meaning_unknown"]
+    assert codes(tree) == ["gauge_of_last_batches", "rate_meaning_unknown"]
 
 
 def test_a_length_alone_has_no_rate() -> None:

@@ -10,11 +10,12 @@ record and move in opposite directions under speculation, so they never share a 
     E2E        last chunk − when the request should have left
 
 In an open loop a request may leave late, and its user waits for that too; in a closed loop it leaves when it should.
+A source that did not see every chunk, or not its size, says so (`Detail`): such a request has no sample of the gaps it cannot know.
 Quantiles are numpy's default rule (linear interpolation between order statistics, Hyndman and Fan type 7), from raw samples.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 from typing import Any
@@ -24,7 +25,7 @@ import numpy.typing as npt
 
 from paceline.errors import BadInputError, NoEvidenceError, UnknownNameError
 
-__all__ = ["Distribution", "Ended", "RequestTiming", "distribution", "gap_samples", "has_sample", "samples"]
+__all__ = ["Detail", "Distribution", "Ended", "RequestTiming", "distribution", "gap_samples", "has_sample", "samples"]
 
 METRICS = ("ttft_s", "tpot_s", "e2e_s", "chunk_gap_s", "token_gap_s")
 
@@ -44,6 +45,14 @@ class Ended(StrEnum):
     TIMEOUT = "timeout"
 
 
+class Detail(StrEnum):
+    """What was observed of a request's chunks: all of it, their instants but not their sizes, or the first and the last one's instants."""
+
+    CHUNKS = "chunks"
+    INSTANTS = "instants"
+    ENDS = "ends"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestTiming:
     """One request's instants, in seconds on one clock.
@@ -54,6 +63,7 @@ class RequestTiming:
         chunk_at_s: when each chunk arrived, shape [chunks].
         chunk_tokens: the tokens in each chunk (at least 1), shape [chunks].
         ended: how it ended.
+        detail: what was observed of the chunks; below CHUNKS only the sum of `chunk_tokens` means something (`of_total`).
 
     """
 
@@ -62,6 +72,7 @@ class RequestTiming:
     chunk_at_s: FloatArray  # [chunks]
     chunk_tokens: IntArray  # [chunks]
     ended: Ended
+    detail: Detail = Detail.CHUNKS
 
     def __post_init__(self) -> None:
         """Reject what no clock shows: arrived ≤ sent ≤ first chunk ≤ … ≤ last chunk, and no empty chunk.
@@ -102,7 +113,7 @@ class RequestTiming:
         if not isinstance(other, RequestTiming):
             return NotImplemented
         return (
-            (self.arrived_at_s, self.sent_at_s, self.ended) == (other.arrived_at_s, other.sent_at_s, other.ended)
+            (self.arrived_at_s, self.sent_at_s, self.ended, self.detail) == (other.arrived_at_s, other.sent_at_s, other.ended, other.detail)
             and np.array_equal(self.chunk_at_s, other.chunk_at_s)
             and np.array_equal(self.chunk_tokens, other.chunk_tokens)
         )
@@ -111,13 +122,24 @@ class RequestTiming:
 
     def later(self, by_s: float) -> "RequestTiming":
         """The same request on a clock that started `by_s` seconds earlier."""
-        return RequestTiming(
-            arrived_at_s=self.arrived_at_s + by_s,
-            sent_at_s=self.sent_at_s + by_s,
-            chunk_at_s=self.chunk_at_s + by_s,
-            chunk_tokens=self.chunk_tokens,
-            ended=self.ended,
-        )
+        return replace(self, arrived_at_s=self.arrived_at_s + by_s, sent_at_s=self.sent_at_s + by_s, chunk_at_s=self.chunk_at_s + by_s)
+
+    @classmethod
+    def of_total(
+        cls, *, arrived_at_s: float, sent_at_s: float, chunk_at_s: FloatArray, output_tokens: int, ended: Ended, detail: Detail
+    ) -> "RequestTiming":
+        """A request of which the chunks' sizes are not known, only how many tokens they held together.
+
+        Raises:
+            BadInputError: more chunks than tokens, tokens without a chunk, or as the constructor.
+
+        """
+        chunks = chunk_at_s.size
+        if output_tokens < chunks or (output_tokens > 0) != (chunks > 0):
+            raise BadInputError(f"{output_tokens} output tokens cannot have come in {chunks} chunks")
+        stand_in = np.ones(chunks, dtype=np.int64)
+        stand_in[-1:] += output_tokens - chunks
+        return cls(arrived_at_s, sent_at_s, chunk_at_s, stand_in, ended, detail)
 
     @property
     def output_tokens(self) -> int:
@@ -161,12 +183,17 @@ class RequestTiming:
 
     @property
     def chunk_gaps_s(self) -> FloatArray:
-        """Seconds between consecutive chunks, shape [chunks − 1]."""
-        return np.diff(self.chunk_at_s)
+        """Seconds between consecutive chunks, shape [chunks − 1]; none where not every chunk was seen."""
+        return np.diff(self.chunk_at_s[: _gaps(self) + 1])
 
     @property
     def token_gaps_s(self) -> FloatArray:
-        """Each later chunk's gap spread over its tokens, one entry per token, shape [output tokens − first chunk's tokens]."""
+        """Each later chunk's gap spread over its tokens, one entry per token, shape [output tokens − first chunk's tokens].
+
+        None where the chunks' sizes are not known.
+        """
+        if self.detail is not Detail.CHUNKS:
+            return np.empty(0)
         later = self.chunk_tokens[1:]
         return np.repeat(self.chunk_gaps_s / later, later)
 
@@ -252,7 +279,7 @@ def gap_samples(metric: str, timings: Iterable[RequestTiming]) -> tuple[FloatArr
         raise UnknownNameError("gap", metric, ("chunk_gap_s", "token_gap_s"))
     kept = list(timings)
     by_token = metric == "token_gap_s"
-    sizes = np.array([_later_tokens(each) if by_token else max(each.chunk_at_s.size - 1, 0) for each in kept], dtype=np.int64)
+    sizes = np.array([_later_tokens(each) if by_token else _gaps(each) for each in kept], dtype=np.int64)
     gaps_s, first = np.empty(int(sizes.sum())), 0  # filled in place: several copies of twenty million gaps would be felt
     for each, size in zip(kept, sizes.tolist(), strict=True):
         if size:
@@ -262,6 +289,11 @@ def gap_samples(metric: str, timings: Iterable[RequestTiming]) -> tuple[FloatArr
     return gaps_s, sizes
 
 
+def _gaps(timing: RequestTiming) -> int:
+    """How many gaps between chunks were seen."""
+    return max(timing.chunk_at_s.size - 1, 0) if timing.detail is not Detail.ENDS else 0
+
+
 def _later_tokens(timing: RequestTiming) -> int:
-    """Tokens after the first chunk."""
-    return timing.output_tokens - int(timing.chunk_tokens[0]) if timing.chunk_at_s.size else 0
+    """Tokens after the first chunk, whose gap is known."""
+    return timing.output_tokens - int(timing.chunk_tokens[0]) if timing.chunk_at_s.size and timing.detail is Detail.CHUNKS else 0

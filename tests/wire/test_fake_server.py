@@ -15,21 +15,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.conftest import Answer as CommandAnswer
 
 from paceline.errors import BadInputError
 from paceline.forecast.step_cost import StepCost
 from paceline.live.fake_server import FakeServer, Running, serve
 from paceline.live.fake_server_faults import NO_FAULTS, read_faults
 from paceline.run import Load
+from paceline.servers.counters import Counters
 from paceline.servers.prometheus_text import parse_exposition
-from paceline.servers.vllm.metrics import VllmCounters, difference, read_counters
+from paceline.servers.vllm.metrics import difference, read_counters
 from paceline.simulate.replica import Drafting, Rejection, Replica
 from paceline.simulate.server import simulate
 from paceline.speculation.acceptance import Acceptance
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Method, Speculation
 from paceline.workload import Request, Workload
+from tests.conftest import Answer as CommandAnswer
 
 STEP_S = 0.002
 COST = StepCost(token_s=np.minimum(np.arange(2049.0), 1.0) * STEP_S, kv_token_s=0.0, prefill_attention_s=0.0, draft_s=np.zeros(65))
@@ -171,7 +172,7 @@ def recorded(path: Path) -> list[dict[str, Any]]:
     return rest
 
 
-async def counters(server: Running) -> VllmCounters:
+async def counters(server: Running) -> Counters:
     reply = await ask(server, "/metrics")
     read = parse_exposition(reply.body.decode())
     assert not read.malformed
@@ -358,7 +359,7 @@ def test_prompt_tokens_are_counted_by_the_documented_rule() -> None:
 def test_the_difference_of_two_scrapes_is_the_record(tmp_path: Path) -> None:
     """Dashboards and our own reader would be tried against numbers that nobody produced."""
     file = tmp_path / "sent.jsonl"
-    seen: list[VllmCounters] = []
+    seen: list[Counters] = []
 
     async def test(server: Running) -> None:
         await ask(server, CHAT, chat(0))
@@ -370,7 +371,7 @@ def test_the_difference_of_two_scrapes_is_the_record(tmp_path: Path) -> None:
     lines = [line for line in recorded(file) if line["index"] > 0]
     window = difference(*seen)
     assert window.cautions == ()
-    assert window.exports_speculation
+    assert window.speculates
     assert window.generation_tokens == sum(sum(line["tokens"]) for line in lines) == 5 * 36
     assert window.prompt_tokens == sum(line["prompt_tokens"] for line in lines)
     assert window.drafts == sum(line["acceptance"]["drafts"] for line in lines)
@@ -378,7 +379,7 @@ def test_the_difference_of_two_scrapes_is_the_record(tmp_path: Path) -> None:
     assert window.accepted_tokens == sum(line["acceptance"]["accepted_tokens"] for line in lines)
     assert window.accepted_per_position == tuple(np.sum([line["acceptance"]["accepted_per_position"] for line in lines], axis=0))
     assert window.steps == sum(line["steps"] for line in lines)
-    assert window.requests_running == 0
+    assert window.gauges["requests_running"].value == 0
     ttfts_s = [(line["due_ns"][0] - line["arrived_ns"]) / 1e9 for line in lines]
     spans_s = [(line["due_ns"][-1] - line["due_ns"][0]) / 1e9 for line in lines]
     tpots_s = [span / (sum(line["tokens"]) - 1) for span, line in zip(spans_s, lines, strict=True)]
@@ -403,7 +404,7 @@ def test_a_plain_server_exports_no_series_of_speculation() -> None:
         assert reply.sizes == [1] * 12
         assert "metrics" not in reply.events[-1]
         window = difference(None, await counters(server))
-        assert not window.exports_speculation
+        assert not window.speculates
         assert window.generation_tokens == 12
 
     run(test, replace(SETTINGS, drafting=None))

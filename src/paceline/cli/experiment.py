@@ -23,6 +23,11 @@ from paceline.speculation.method import Method
 
 __all__ = ["add_verbs"]
 
+EVIDENCE = (
+    "a run file, a vLLM /metrics dump (since the server's start), or the result file or folder of a load-tester (docs: result-files); "
+    "FILE#LABEL for one of several runs"
+)
+
 
 def add_verbs(verbs: Verbs) -> None:
     """The verbs of this group."""
@@ -114,7 +119,8 @@ def _add_measure(verbs: Verbs) -> None:
         question="what did that server accept?",
         example="paceline measure --before before.prom --after after.prom",
     )
-    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a /metrics dump (since the server's start), or a run file")
+    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help=EVIDENCE)
+    parser.add_argument("--arm", choices=["baseline", "speculative"], default=None, help="which arm it is, where the file does not say")
     parser.add_argument("--before", type=Path, metavar="DUMP", help="the dump at the window's start")
     parser.add_argument("--after", type=Path, metavar="DUMP", help="the dump at its end")
     parser.add_argument("--url", default=None, metavar="URL", help="a running server: http://HOST:PORT, or the address of its metrics")
@@ -122,6 +128,9 @@ def _add_measure(verbs: Verbs) -> None:
     parser.add_argument("--every", type=duration, default=None, metavar="TIME", help="with --url: time between scrapes (default 2s)")
     parser.add_argument("--model", default=None, metavar="NAME", help="which model, where the server has several")
     parser.add_argument("--out", type=place, default=None, metavar="FILE", help="write the run file there")
+    parser.add_argument(
+        "--profile-out", type=place, default=None, metavar="FILE", help="write the acceptance there as NVIDIA's speculation_profile.json"
+    )
     add_json(parser)
 
 
@@ -139,7 +148,7 @@ def _add_gate(verbs: Verbs) -> None:
         question="ship it? (exit code 0 yes, 1 no, 4 not enough evidence)",
         example="paceline gate runs/baseline.json runs/speculative.json",
     )
-    parser.add_argument("baseline", type=Path, metavar="BASELINE", help="run file or /metrics dump of the plain arm")
+    parser.add_argument("baseline", type=Path, metavar="BASELINE", help="the plain arm: any file or folder that measure reads")
     parser.add_argument("speculative", type=Path, metavar="SPECULATIVE", help="the same of the arm with drafts")
     add_policy(parser)
     add_seed(parser)

@@ -9,12 +9,13 @@ import numpy as np
 from paceline.cli.options import reading
 from paceline.cli.output import answer, progress
 from paceline.decide.claims import parse_claim
-from paceline.decide.gate import Policy, default_claims, gate
-from paceline.decide.lesson_gate import lesson_verdict
+from paceline.decide.gate import Policy, default_claims, production_verdict
 from paceline.errors import BadInputError, NoEvidenceError
+from paceline.files.benchfile.speculation_profile import write_speculation_profile
 from paceline.files.dump import measure_dumps, read_head
 from paceline.files.evidence import read_evidence
 from paceline.files.runfile import write_run
+from paceline.jobs.planning import compared, read_pairs
 from paceline.jobs.traffic import file_bytes, load_traffic
 from paceline.live.scrape import Watch, measure_server
 from paceline.report.evidence import measured_dict, measured_text, replayed_dict, replayed_text
@@ -56,19 +57,24 @@ def run_measure(options: argparse.Namespace) -> int:
         raise BadInputError("give one FILE, --after with --before for a window, or --url of a running server")
     if options.url is None and (options.window is not None or options.every is not None):
         raise BadInputError("--window and --every are for --url; two dumps are their own window")
-    run = _measured(options.before, options.after or options.file, options.model) if options.url is None else _watched(options)
+    arm = None if options.arm is None else Arm(options.arm)
+    run = _measured(options.before, options.after or options.file, options.model, arm) if options.url is None else _watched(options)
+    if arm is not None and run.arm is not arm:
+        raise BadInputError(f"the source itself says that it is the {run.arm.value} arm; leave --arm {options.arm} out")
     if options.out is not None:
         write_run(run, options.out)
+    if options.profile_out is not None:
+        write_speculation_profile(run, options.profile_out)
     body = measured_dict(run, confidence=CONFIDENCE)
     answer(options, body=body, text=measured_text(run), inputs=run.provenance.inputs)
     return 0
 
 
-def _measured(before: Path | None, file: Path, model: str | None) -> Run:
+def _measured(before: Path | None, file: Path, model: str | None, arm: Arm | None) -> Run:
     """What a file, or the difference of two dumps, says."""
     if before is None and read_head(file).lstrip().startswith("{") and model is not None:
         raise BadInputError("--model picks one of the models in a /metrics dump, and a run file holds one run; leave it out")
-    return read_evidence(file) if before is None and model is None else measure_dumps(before, file, model=model)
+    return read_evidence(file, arm) if before is None and model is None else measure_dumps(before, file, model=model)
 
 
 def _watched(options: argparse.Namespace) -> Run:
@@ -93,14 +99,22 @@ def policy_of(options: argparse.Namespace) -> Policy:
 
 
 def run_gate(options: argparse.Namespace) -> int:
-    """`gate`: the verdict on two files, and the textbook's beside it."""
-    policy, rng = policy_of(options), np.random.default_rng(options.seed)
-    baseline, speculative = read_evidence(options.baseline), read_evidence(options.speculative)
+    """`gate`: the verdict on two files, and the textbook's beside it; of several loads the largest decides."""
+    policy = policy_of(options)
+    pairs = read_pairs((options.baseline, options.speculative))
+    comparisons = [compared(_plain_arm(*pair), pair[1], policy=policy, seed=options.seed) for pair in pairs]
+    verdicts = tuple(each.verdict for each in comparisons)
+    decisive = next(each for each in comparisons if each.verdict is production_verdict(verdicts))
+    assert decisive.lesson is not None
+    body = verdict_dict(decisive.verdict, lesson=decisive.lesson, by_concurrency=verdicts if len(verdicts) > 1 else ())
+    inputs = {name: sha for pair in pairs for run in pair for name, sha in run.provenance.inputs.items()}
+    texts = [*(verdict_text(each) for each in verdicts), lesson_verdict_text(decisive.lesson)]
+    answer(options, body=body, text="\n".join(texts), inputs=inputs)
+    return EXIT_CODES[decisive.verdict.decision]
+
+
+def _plain_arm(baseline: Run, speculative: Run) -> Run:
+    """A server that exports speculation's series and drafted nothing is the plain arm, if it is given as such."""
     if speculative.arm is Arm.SPECULATIVE and baseline.arm is Arm.SPECULATIVE and baseline.acceptance_by_segment is None:
-        baseline = replace(baseline, arm=Arm.BASELINE)
-    verdict = gate(baseline, speculative, policy=policy, rng=rng)
-    lesson = lesson_verdict(baseline, speculative, verdict, alpha_floor=policy.alpha_floor, confidence=policy.confidence, rng=rng)
-    body = verdict_dict(verdict, lesson=lesson, by_concurrency=())
-    inputs = {**baseline.provenance.inputs, **speculative.provenance.inputs}
-    answer(options, body=body, text=f"{verdict_text(verdict)}\n{lesson_verdict_text(lesson)}", inputs=inputs)
-    return EXIT_CODES[verdict.decision]
+        return replace(baseline, arm=Arm.BASELINE)
+    return baseline

@@ -2,8 +2,8 @@
 
 1. The first key is the schema and its version, the second the provenance; all others are the record's own fields.
 2. Floats are written with as many digits as bring back the very same float. NaN and infinities are refused on both sides.
-3. A key that we do not know is an error that names the nearest known one; so is a missing one, but for `warnings`. `null` means not
-   measured.
+3. A key that we do not know is an error that names the nearest known one; so is a missing one, but for `warnings` and a timing's
+   `detail`. `null` means not measured; `chunk_tokens` is null where only their sum is known, the record's `output_tokens`.
 4. A file is written beside its place and moved there whole, so a reader never sees half of one.
 """
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from paceline.errors import BadInputError, UnknownNameError, printable
 from paceline.files.whole import write_text
-from paceline.latency import Ended, RequestTiming
+from paceline.latency import Detail, Ended, RequestTiming
 from paceline.run import Arm, Evidence, Load, Outcome, Provenance, RequestRecord, Run, Summary
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Method, Speculation, Tree
@@ -35,7 +35,7 @@ Word = TypeVar("Word", bound=StrEnum)
 
 COUNTS = ("steps", "drafts", "drafted_tokens", "accepted_tokens", "accepted_per_position")
 RECORD = ("id", "segment", "prompt_tokens", "output_tokens", "outcome", "timing", "acceptance")
-TIMING = ("arrived_at_s", "sent_at_s", "ended", "chunk_at_s", "chunk_tokens")
+TIMING = ("arrived_at_s", "sent_at_s", "ended", "chunk_at_s", "chunk_tokens", "detail")
 CAUTION = ("code", "message")
 SUMMARY = ("value", "statistic", "n", "low", "high")
 PROVENANCE = ("made_by", "version", "evidence", "arguments", "inputs", "seed")
@@ -133,7 +133,8 @@ def _record_object(record: RequestRecord) -> dict[str, Any]:
             "sent_at_s": timing.sent_at_s,
             "ended": timing.ended.value,
             "chunk_at_s": timing.chunk_at_s.tolist(),
-            "chunk_tokens": timing.chunk_tokens.tolist(),
+            "chunk_tokens": timing.chunk_tokens.tolist() if timing.detail is Detail.CHUNKS else None,
+            **({} if timing.detail is Detail.CHUNKS else {"detail": timing.detail.value}),
         },
         "acceptance": _counts_object(record.acceptance),
     }
@@ -247,21 +248,30 @@ def _counts(value: object, where: str) -> AcceptanceCounts:
 
 def _record(value: object, where: str) -> RequestRecord:
     fields = _fields(value, where, RECORD)
-    timing, acceptance = _fields(fields["timing"], f"{where}.timing", TIMING), fields["acceptance"]
+    acceptance, output_tokens = fields["acceptance"], _whole(fields["output_tokens"], f"{where}.output_tokens")
     return RequestRecord(
         id=_text(fields["id"], f"{where}.id"),
         segment=_text(fields["segment"], f"{where}.segment"),
         prompt_tokens=_whole(fields["prompt_tokens"], f"{where}.prompt_tokens"),
-        output_tokens=_whole(fields["output_tokens"], f"{where}.output_tokens"),
-        timing=RequestTiming(
-            arrived_at_s=_number(timing["arrived_at_s"], f"{where}.timing.arrived_at_s"),
-            sent_at_s=_number(timing["sent_at_s"], f"{where}.timing.sent_at_s"),
-            chunk_at_s=_array(timing["chunk_at_s"], f"{where}.timing.chunk_at_s", kinds="if").astype(np.float64),
-            chunk_tokens=_array(timing["chunk_tokens"], f"{where}.timing.chunk_tokens", kinds="i").astype(np.int64),
-            ended=_word(timing["ended"], f"{where}.timing.ended", Ended),
-        ),
+        output_tokens=output_tokens,
+        timing=_timing(fields["timing"], f"{where}.timing", output_tokens=output_tokens),
         acceptance=None if acceptance is None else _counts(acceptance, f"{where}.acceptance"),
         outcome=_word(fields["outcome"], f"{where}.outcome", Outcome),
+    )
+
+
+def _timing(value: object, where: str, *, output_tokens: int) -> RequestTiming:
+    fields = _fields({"detail": Detail.CHUNKS.value, **_mapping(value, where)}, where, TIMING)
+    arrived_at_s, sent_at_s = (_number(fields[key], f"{where}.{key}") for key in ("arrived_at_s", "sent_at_s"))
+    chunk_at_s = _array(fields["chunk_at_s"], f"{where}.chunk_at_s", kinds="if").astype(np.float64)
+    detail, ended = _word(fields["detail"], f"{where}.detail", Detail), _word(fields["ended"], f"{where}.ended", Ended)
+    if (detail is Detail.CHUNKS) == (fields["chunk_tokens"] is None):
+        raise BadInputError(f"{where}.chunk_tokens is null where detail is instants or ends, and only there")
+    if detail is Detail.CHUNKS:
+        sizes = _array(fields["chunk_tokens"], f"{where}.chunk_tokens", kinds="i").astype(np.int64)
+        return RequestTiming(arrived_at_s=arrived_at_s, sent_at_s=sent_at_s, chunk_at_s=chunk_at_s, chunk_tokens=sizes, ended=ended)
+    return RequestTiming.of_total(
+        arrived_at_s=arrived_at_s, sent_at_s=sent_at_s, chunk_at_s=chunk_at_s, output_tokens=output_tokens, ended=ended, detail=detail
     )
 
 

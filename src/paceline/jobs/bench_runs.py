@@ -25,7 +25,7 @@ from paceline.live.http_connection import Received, StreamEnd
 from paceline.live.openai import Ask, Server
 from paceline.live.sending import Sent, Watched
 from paceline.run import Arm, Evidence, Load, Outcome, Provenance, RequestRecord, Run, Summary, joined
-from paceline.servers.scrape import read_scrape, window_of
+from paceline.servers.scrape import Scrape, read_scrape, window_of
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Speculation
 from paceline.verdict import Caution
@@ -50,7 +50,11 @@ CLIENT_FIGURES = ("client_lag_s", "client_lag_mean_s", "client_late_s", "client_
 COUNTERS = "the server's counters"
 OF_ALL_TRAFFIC = "acceptance_of_all_traffic"
 BURST = 1.1  # messages per step from which on they are called bursts; a stop in mid-draft makes it a little less than 1
-TOLD_OF_COUNTERS = frozenset({"counter_reset", "counters_rounded", "counters_missing", "engine_appeared", "engine_gone"})
+BURSTS = Caution(
+    "tokens_in_bursts",
+    "the server sends the tokens of one step as several messages right after each other, so most gaps between chunks are close to 0 and "
+    "their percentiles are not those of a server that sends a step at once; compare TPOT, and tokens per step by the counts",
+)
 NOT_MEASURED = Caution(
     "acceptance_not_measured",
     "neither the answers nor /metrics tell what was accepted; switch per-request speculation metrics or /metrics on",
@@ -131,7 +135,7 @@ def came_of(sent: Sent) -> Came:
         "at_ns": [at_ns for at_ns, _ in got.packets],
         "sizes": [len(data) for _, data in got.packets],
     }
-    return Came(told=told, body=got.body)
+    return Came(told=told, body=b"".join(data for _, data in got.packets))
 
 
 def sent_of(came: Came, known: Mapping[str, Ask]) -> Sent:
@@ -249,11 +253,7 @@ def _bursts(finished: Sequence[RequestRecord]) -> Iterable[Caution]:
     """A doubt about gaps, where a server sends the tokens of one step in several messages, as llama-server does."""
     steps, gaps = _steps(finished), sum(max(each.timing.chunk_at_s.size - 1, 0) for each in finished)
     if steps and gaps > BURST * steps:
-        yield Caution(
-            "tokens_in_bursts",
-            f"{gaps} messages came from {steps} steps, a step's tokens right after each other: most gaps between chunks are close to "
-            "0, so their percentiles are not those of a server that sends a step at once; compare TPOT, and tokens per step by its counts",
-        )
+        yield BURSTS
 
 
 def _window_s(made: Measured, load: Load, e2e_s: Sequence[float]) -> float:
@@ -283,7 +283,7 @@ def _acceptance(
     """Counts by segment, where they come from, and what is doubtful about them."""
     finished = [each.record for each in answers if each.record.outcome is Outcome.FINISHED]
     counted = [each for each in finished if each.acceptance is not None]
-    counters, doubts = _counters(scrapes)
+    counters, doubts = _counters(scrapes, made.server.model)
     if made.arm is Arm.BASELINE:
         if counters is not None and counters.drafts:
             doubts.append(Caution("baseline_drafts", "the baseline server drafted during its block: speculation is on in both arms"))
@@ -309,18 +309,27 @@ def _acceptance(
     return None, "none", doubts
 
 
-def _counters(scrapes: Scrapes) -> tuple[AcceptanceCounts | None, list[Caution]]:
+def _counters(scrapes: Scrapes, model: str) -> tuple[AcceptanceCounts | None, list[Caution]]:
     """The difference of a server's counters, None where it has none that count what was accepted."""
     first, second = scrapes
     if first is None or second is None:
         return None, []
     try:
-        window = window_of([read_scrape(each, model=None) for each in (first, second)])
+        window = window_of([_scrape(each, model) for each in (first, second)])
         if window.drafts == 0 and not window.ratios_only:
             return None, [NOTHING_DRAFTED]
-        return window.acceptance, [each for each in window.cautions if each.code in TOLD_OF_COUNTERS]
+        counts = None if window.ratios_only or not window.drafts else window.acceptance
+        return counts, [each for each in window.noted if counts is not None]
     except (BadInputError, NoEvidenceError) as error:
         return None, [Caution("metrics_unread", f"/metrics could not be read: {error}")]
+
+
+def _scrape(text: str, model: str) -> Scrape:
+    """A scrape of a server with one model, else of this one."""
+    try:
+        return read_scrape(text, model=None)
+    except BadInputError:
+        return read_scrape(text, model=model)
 
 
 def _answer_cautions(answers: Sequence[Answer]) -> Iterable[Caution]:

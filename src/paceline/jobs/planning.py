@@ -1,6 +1,6 @@
 """From pairs of runs to verdicts and a staged plan; the runs may have just been made or come from files."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +10,13 @@ from paceline.decide.gate import Policy, gate, production_verdict
 from paceline.decide.lesson_gate import lesson_verdict
 from paceline.decide.rollout import RolloutSetup, rollout_plan
 from paceline.errors import BadInputError, NoEvidenceError, printable
-from paceline.files.evidence import read_evidence
+from paceline.files.evidence import read_all, read_evidence
+from paceline.files.found import Found, load_words
 from paceline.jobs.launch import Commands
 from paceline.jobs.scenario import Scenario
 from paceline.plan import Plan
 from paceline.report.page import Comparison
-from paceline.run import Run
+from paceline.run import Arm, Run
 from paceline.servers.vllm.versions import Version
 from paceline.speculation.method import Speculation
 from paceline.stats.paired import log_ratio_spread, two_arms
@@ -105,14 +106,15 @@ def output_shares(run: Run) -> dict[str, float]:
 
 
 def read_pairs(paths: tuple[Path, ...]) -> tuple[tuple[Run, Run], ...]:
-    """Pairs of baseline and speculative runs: two files, or the folder that `rollout` wrote (its `runs/c*-baseline.json` and their twins).
+    """Pairs of baseline and speculative runs: two files or folders of any kind that is read, or the folder that `rollout` wrote (its
+    `runs/c*-baseline.json` and their twins).
 
     Raises:
-        BadInputError: neither, or a run without its twin.
+        BadInputError: neither, a run without its twin, or one with several.
 
     """
-    if len(paths) == 2 and not any(each.is_dir() for each in paths):
-        return ((read_evidence(paths[0]), read_evidence(paths[1])),)
+    if len(paths) == 2:
+        return _by_load(read_all(paths[0], Arm.BASELINE), read_all(paths[1], Arm.SPECULATIVE))
     if len(paths) != 1 or not paths[0].is_dir():
         raise BadInputError("give BASELINE and SPECULATIVE, or the one folder that rollout or simulate wrote")
     folder = paths[0] / "runs" if (paths[0] / "runs").is_dir() else paths[0]
@@ -124,6 +126,23 @@ def read_pairs(paths: tuple[Path, ...]) -> tuple[tuple[Run, Run], ...]:
     if missing:
         raise BadInputError(f"{printable(missing[0])} is missing beside its baseline in {printable(str(folder))}")
     return tuple((read_evidence(base), read_evidence(twin)) for base, twin in zip(baselines, twins, strict=True))
+
+
+def _by_load(baselines: Sequence[Found], speculatives: Sequence[Found]) -> tuple[tuple[Run, Run], ...]:
+    """One run of each arm as they are; of several, those under the same load."""
+    if len(baselines) == len(speculatives) == 1:
+        return ((baselines[0].run, speculatives[0].run),)
+    pairs = []
+    for each in speculatives:
+        twins = [other for other in baselines if other.run.load == each.run.load]
+        rivals = [other for other in speculatives if other.run.load == each.run.load]
+        if len(twins) != 1 or len(rivals) != 1:
+            raise BadInputError(
+                f"{len(twins)} plain and {len(rivals)} speculative runs are of {load_words(each.run.load)} "
+                f"(such as {printable(each.label)}); one of each is compared: ask for it as FILE#LABEL"
+            )
+        pairs.append((twins[0].run, each.run))
+    return tuple(pairs)
 
 
 def need_same(pairs: tuple[tuple[Run, Run], ...], described: Mapping[str, str], speculation: Speculation) -> None:

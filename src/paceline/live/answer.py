@@ -13,7 +13,7 @@ from enum import StrEnum
 import numpy as np
 
 from paceline.errors import ascii_controls
-from paceline.latency import Ended, RequestTiming
+from paceline.latency import Detail, Ended, RequestTiming
 from paceline.live.chunk_tokens import ChunkTokens, TokensFrom, chunk_tokens
 from paceline.live.http_connection import Received, StreamEnd
 from paceline.live.openai import KEY_VARIABLE, Ask
@@ -167,6 +167,7 @@ def _timing(received: Received, counted: ChunkTokens, ended: Ended, *, arrived_a
         chunk_at_s=(np.array(counted.at_ns, dtype=np.int64) - clock_origin_ns) / 1e9,
         chunk_tokens=np.array(counted.tokens, dtype=np.int64),
         ended=ended,
+        detail=Detail.CHUNKS if counted.tokens_from.is_exact or counted.tokens_from is TokensFrom.TOKENIZER else Detail.INSTANTS,
     )
 
 

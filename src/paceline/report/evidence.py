@@ -1,5 +1,6 @@
 """What a replay or a server's counters say of acceptance, as a dictionary for `--json` and as text."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -116,11 +117,17 @@ def measured_text(run: Run) -> str:
     acceptance = None if counts is None else _row("all", acceptance_dict(counts, {}, confidence=0.95, segments=None))
     table = columns(HEAD, [acceptance]) if acceptance else "acceptance was not counted by this source"
     rows = [("time per decode step", milliseconds(run.step_seconds))]
-    rows += [(f"{SUMMARY_WORDS.get(name, name)} ({each.statistic})", _figure(name, each)) for name, each in run.summaries.items()]
+    rows += [(f"{_words(name)} ({each.statistic})", _figure(name, each)) for name, each in run.summaries.items()]
     head = [run.provenance.made_by, f"{run.arm.value} arm", *_model(run)]
     warned = [ascii_controls(f"warning [{each.code}]: {each.message}") for each in run.cautions]
     noted = [f"note: {NO_INTERVAL}"] if run.requests is None and acceptance else []
     return "\n\n".join([ascii_controls(", ".join(head)), table, columns(("", "value"), rows), *noted, *warned])
+
+
+def _words(name: str) -> str:
+    """What a summary is called; its statistic stands beside it, so `tpot_p99_s` is called as `tpot_s`."""
+    base = re.sub(r"_p\d+(?=_s$)", "", name)
+    return SUMMARY_WORDS.get(base, base)
 
 
 def _model(run: Run) -> list[str]:

@@ -1,1 +1,1 @@
-"""llama.cpp's llama-server: its /metrics."""
+"""llama.cpp's llama-server: its /metrics and its log."""

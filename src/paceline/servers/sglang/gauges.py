@@ -64,7 +64,7 @@ def gauge_figures(scrapes: Sequence[Counters]) -> GaugeFigures:
         stated["alpha"] = _middle(alphas, statistic)
     if width is not None:
         stated["draft_tokens"] = Summary(value=float(width - 1), statistic="configured", n=None, low=None, high=None)
-    return GaugeFigures(active=True, stated=stated, noted=(_gauges_only(), *noted))
+    return GaugeFigures(active=True, stated=stated, noted=(_gauge_of_last_batches(), *noted))
 
 
 def _set_in_window(scrapes: Sequence[Counters]) -> list[tuple[float, float | None]]:
@@ -115,9 +115,9 @@ def _unlawful(length: float) -> Caution:
     return Caution("gauge_unlawful", f"an acceptance length of {length:.3g} is below the least possible of 1; the gauges are left out")
 
 
-def _gauges_only() -> Caution:
+def _gauge_of_last_batches() -> Caution:
     return Caution(
-        "gauges_only",
+        "gauge_of_last_batches",
         "these are gauges of the last 40 decode batches, which hold their value when the server is idle: moments, no totals of the window; "
         "SGLang counts verify calls from 0.5.13 on",
     )

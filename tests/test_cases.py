@@ -1,0 +1,96 @@
+"""Situations that people reported, each with what a correct tool says of it: `data/cases/table.json`.
+
+A row names the reader that it needs in `since`. A row that states figures of a thread instead of naming a file has them written as run
+files first.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.files.runfile import write_run
+from paceline.run import Arm, Evidence, Load, Provenance, Run, Summary
+from paceline.speculation.counts import AcceptanceCounts
+from tests.conftest import Answer
+
+DATA = Path(__file__).parent / "data"
+TABLE = json.loads((DATA / "cases" / "table.json").read_text(encoding="utf-8"))
+ROWS = TABLE["rows"]
+COUNTS = ("drafts", "drafted_tokens", "accepted_tokens", "accepted_per_position", "steps")
+MISSING = object()
+
+
+def stated(arm: str, row: dict[str, Any]) -> Run:
+    """The figures that a thread states, as a run."""
+    counts = dict(zip(COUNTS, [*row["acceptance"], None, None], strict=False)) if "acceptance" in row else None
+    if counts and counts["accepted_per_position"] is not None:
+        counts["accepted_per_position"] = tuple(counts["accepted_per_position"])
+    return Run(
+        arm=Arm(row.get("arm", "baseline" if arm == "baseline" else "speculative")),
+        speculation=None,
+        load=Load(concurrency=row["concurrency"], rate_per_s=None),
+        requests=None,
+        acceptance_by_segment=None if counts is None else {"all": AcceptanceCounts(**counts)},
+        step_seconds=None,
+        summaries={name: Summary(value=value, statistic="mean", n=None, low=None, high=None) for name, value in row["summaries"].items()},
+        window_s=None,
+        provenance=Provenance(made_by="a thread", version="", evidence=Evidence.STATED, arguments={}, inputs={}, seed=None),
+        cautions=(),
+    )
+
+
+def inputs_of(row: dict[str, Any], folder: Path) -> dict[str, Path]:
+    """The row's files by the name that its arguments give them."""
+    files = {name: DATA / path for name, path in row.get("inputs", {}).items()}
+    for name, figures in row.get("stated", {}).items():
+        files[name] = folder / f"{name}.json"
+        write_run(stated(name, figures), files[name])
+    return files
+
+
+def at(document: object, path: str) -> object:
+    """The value at a dotted path; a null on the way is the value."""
+    for key in path.split("."):
+        if document is None:
+            return None
+        if isinstance(document, list):
+            document = document[int(key)] if int(key) < len(document) else MISSING
+        else:
+            assert isinstance(document, dict), f"{path}: {key} of {document!r}"
+            document = document.get(key)
+    return document
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[each["id"] for each in ROWS])
+def test_a_reported_situation_gets_the_answer_that_was_written_down_before(
+    row: dict[str, Any], tmp_path: Path, paceline: Callable[[Sequence[str]], Answer]
+) -> None:
+    """Whoever has the same situation: the figure that the reporters and maintainers arrived at, or an honest refusal."""
+    files = inputs_of(row, tmp_path)
+    answer = paceline([each.format(**files) if each.startswith("{") else each for each in row["arguments"]])
+    assert answer.code == row["exit"], answer.err
+    if not answer.out:
+        assert not row["values"]
+        assert answer.err
+        return
+    document = json.loads(answer.out)
+    for each in row["values"]:
+        found, wanted = at(document, each["path"]), each["value"]
+        if isinstance(wanted, int | float):
+            assert found == pytest.approx(wanted, rel=0, abs=each["tolerance"]), each["path"]
+        else:
+            assert found == wanted, each["path"]
+    assert set(row["warnings"]) <= {each["code"] for each in document["warnings"]}
+
+
+def test_every_case_is_in_the_table_once_and_every_row_names_a_reader() -> None:
+    """Whoever adds a case: none is forgotten, none waits for a reader that nobody writes."""
+    here = {each["id"].split("/")[0] for each in TABLE["rows"]}
+    elsewhere = [each["id"] for each in TABLE["elsewhere"]]
+    assert not here & set(elsewhere)
+    assert len(here) + len(elsewhere) == 62
+    assert len({each["id"] for each in TABLE["rows"]}) == len(TABLE["rows"])
+    assert all(each["since"] for each in TABLE["rows"])
