@@ -1,5 +1,6 @@
 """A real server for the time of some tests: on loopback, on a port that was free, ended whatever happens."""
 
+import json
 import os
 import shutil
 import signal
@@ -11,6 +12,10 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from paceline.live.scrape import Watch, measure_server
+from paceline.run import Run
 
 POLL_S = 0.2
 LAST_LINES = 40
@@ -49,6 +54,29 @@ def scrape(url: str, file: Path) -> Path:
     with urllib.request.urlopen(f"{url}/metrics", timeout=30) as reply:  # noqa: S310 - our own server
         file.write_bytes(reply.read())
     return file
+
+
+def complete(url: str, prompt: str, *, model: str, tokens: int) -> dict[str, Any]:
+    """The server's whole answer to one prompt, not streamed."""
+    asked = {"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "seed": 1}
+    request = urllib.request.Request(  # noqa: S310 - our own server
+        f"{url}/v1/completions", data=json.dumps(asked).encode(), headers={"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=300) as reply:  # noqa: S310 - our own server
+        answer: dict[str, Any] = json.load(reply)
+    return answer
+
+
+def watched(url: str, prompt: str, *, model: str, tokens: int) -> tuple[Run, dict[str, Any]]:
+    """What `measure --url` makes of a window in which the server answers one prompt, and that answer."""
+    answers: list[dict[str, Any]] = []
+
+    def progress(_: float) -> None:
+        if not answers:
+            answers.append(complete(url, prompt, model=model, tokens=tokens))
+
+    run = measure_server(Watch(url=url, model=None, window_s=0.5, every_s=0.5, timeout_s=30), progress=progress)
+    return run, answers[0]
 
 
 def _dies_with_us() -> list[str]:

@@ -18,7 +18,7 @@ from paceline.files.runfile import read_run
 from paceline.latency import samples
 from paceline.run import Outcome, Run
 from tests.conftest import Answer
-from tests.real.servers import free_port, running, scrape
+from tests.real.servers import free_port, running, scrape, watched
 
 DRAFT_TOKENS = 4
 REQUESTS = 10
@@ -161,3 +161,16 @@ def test_a_dump_taken_earlier_holds_the_warm_up_too(measured: tuple[Path, Path],
     before, after = scrapes_of(measured)
     counted, everything = (measure(paceline, each, after)["summaries"]["generation_tokens"]["value"] for each in (before, measured[1]))
     assert everything > counted
+
+
+def test_a_window_on_the_running_server_holds_what_was_asked_in_it(vllm_url: str) -> None:
+    """Production is measured without dumps; a window that misses its last request understates every total."""
+    run, answer = watched(vllm_url, "one two three four one two three four one two three", model="smollm2", tokens=16)
+    told = answer["metrics"]["speculative_decoding"]
+    assert run.summaries["generation_tokens"].value == answer["usage"]["completion_tokens"]
+    assert run.acceptance is not None
+    assert (run.acceptance.drafts, run.acceptance.drafted_tokens, run.acceptance.accepted_tokens) == (
+        told["num_spec_steps"],
+        told["num_draft_tokens"],
+        told["num_accepted_draft_tokens"],
+    )
