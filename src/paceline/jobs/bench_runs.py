@@ -24,7 +24,7 @@ from paceline.live.chunk_tokens import TokensFrom
 from paceline.live.http_connection import Received, StreamEnd
 from paceline.live.openai import Ask, Server
 from paceline.live.sending import Sent, Watched
-from paceline.run import Arm, Evidence, Load, Outcome, Provenance, Run, Summary, joined
+from paceline.run import Arm, Evidence, Load, Outcome, Provenance, RequestRecord, Run, Summary, joined
 from paceline.servers.scrape import Scrape, read_scrape, window_of
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Speculation
@@ -49,6 +49,21 @@ NS = 1e-9
 CLIENT_FIGURES = ("client_lag_s", "client_lag_mean_s", "client_late_s", "client_cpu_share")
 COUNTERS = "the server's counters"
 OF_ALL_TRAFFIC = "acceptance_of_all_traffic"
+BURST = 1.1  # messages per step from which on they are called bursts; a stop in mid-draft makes it a little less than 1
+BURSTS = Caution(
+    "tokens_in_bursts",
+    "the server sends the tokens of one step as several messages right after each other, so most gaps between chunks are close to 0 and "
+    "their percentiles are not those of a server that sends a step at once; compare TPOT, and tokens per step by the counts",
+)
+NOT_MEASURED = Caution(
+    "acceptance_not_measured",
+    "neither the answers nor /metrics tell what was accepted; switch per-request speculation metrics or /metrics on",
+)
+NOTHING_DRAFTED = Caution(
+    "nothing_drafted",
+    "the speculative server drafted nothing: its speculation is off or found nothing to draft, which is not an acceptance of 0; look at "
+    "its flags and its start-up log",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +169,6 @@ def part_of(
     records = tuple(each.record for each in answers)
     finished = [each for each in records if each.outcome is Outcome.FINISHED]
     acceptance, source, doubts = _acceptance(made, answers, scrapes)
-    gaps_s = np.concatenate([np.empty(0), *(each.timing.chunk_gaps_s for each in finished)])
     tokens_from = sorted({each.tokens_from.value for each in answers})
     arguments = {
         **settings.arguments,
@@ -169,7 +183,7 @@ def part_of(
         load=load,
         requests=records,
         acceptance_by_segment=acceptance,
-        step_seconds=float(gaps_s.mean()) if gaps_s.size else None,
+        step_seconds=_step_seconds(finished),
         summaries=_client(made, watched),
         window_s=_window_s(made, load, [each.timing.e2e_s for each in finished if each.timing.chunk_at_s.size]),
         provenance=Provenance(
@@ -180,7 +194,7 @@ def part_of(
             inputs=settings.inputs,
             seed=settings.seed,
         ),
-        cautions=(*settings.cautions, *_answer_cautions(answers), *doubts, *_warm_up(made)),
+        cautions=(*settings.cautions, *_answer_cautions(answers), *_bursts(finished), *doubts, *_warm_up(made)),
     )
 
 
@@ -222,6 +236,26 @@ def _tokens_per_chunk(run: Run) -> Summary | None:
     return Summary(value=later / count, statistic="pooled", n=count, low=None, high=None) if count else None
 
 
+def _steps(records: Sequence[RequestRecord]) -> int | None:
+    """Decode steps of all these requests, None where one of them does not tell."""
+    known = [each.acceptance.steps for each in records if each.acceptance is not None and each.acceptance.steps is not None]
+    return sum(known) if known and len(known) == len(records) else None
+
+
+def _step_seconds(finished: Sequence[RequestRecord]) -> float | None:
+    """Mean seconds per decode step: time from first to last chunk over the steps, where those are told; else the mean gap."""
+    gaps_s = np.concatenate([np.empty(0), *(each.timing.chunk_gaps_s for each in finished)])
+    steps = _steps(finished) or gaps_s.size
+    return float(gaps_s.sum()) / steps if gaps_s.size else None
+
+
+def _bursts(finished: Sequence[RequestRecord]) -> Iterable[Caution]:
+    """A doubt about gaps, where a server sends the tokens of one step in several messages, as llama-server does."""
+    steps, gaps = _steps(finished), sum(max(each.timing.chunk_at_s.size - 1, 0) for each in finished)
+    if steps and gaps > BURST * steps:
+        yield BURSTS
+
+
 def _window_s(made: Measured, load: Load, e2e_s: Sequence[float]) -> float:
     if load.concurrency is not None:
         return sum(e2e_s) / load.concurrency
@@ -253,12 +287,14 @@ def _acceptance(
     if made.arm is Arm.BASELINE:
         if counters is not None and counters.drafts:
             doubts.append(Caution("baseline_drafts", "the baseline server drafted during its block: speculation is on in both arms"))
-        return None, "none", doubts
+        return None, "none", [each for each in doubts if each is not NOTHING_DRAFTED]
     if finished and len(counted) == len(finished):
         by_segment: dict[str, AcceptanceCounts] = {}
         for each in counted:
             assert each.acceptance is not None
             by_segment[each.segment] = by_segment.get(each.segment, AcceptanceCounts.none()) + each.acceptance
+        if not any(each.drafts for each in by_segment.values()) and NOTHING_DRAFTED not in doubts:
+            doubts.append(NOTHING_DRAFTED)
         return by_segment, "each request", doubts
     if counters is not None:
         doubts.append(
@@ -268,22 +304,20 @@ def _acceptance(
             )
         )
         return {"all": counters}, COUNTERS, doubts
-    doubts.append(
-        Caution(
-            "acceptance_not_measured",
-            "neither the answers nor /metrics tell what was accepted; switch per-request speculation metrics or /metrics on",
-        )
-    )
+    if NOTHING_DRAFTED not in doubts:
+        doubts.append(NOT_MEASURED)
     return None, "none", doubts
 
 
 def _counters(scrapes: Scrapes, model: str) -> tuple[AcceptanceCounts | None, list[Caution]]:
-    """The difference of a server's counters, None where it has none that we read."""
+    """The difference of a server's counters, None where it has none that count what was accepted."""
     first, second = scrapes
     if first is None or second is None:
         return None, []
     try:
         window = window_of([_scrape(each, model) for each in (first, second)])
+        if window.drafts == 0 and not window.ratios_only:
+            return None, [NOTHING_DRAFTED]
         counts = None if window.ratios_only or not window.drafts else window.acceptance
         return counts, [each for each in window.noted if counts is not None]
     except (BadInputError, NoEvidenceError) as error:
