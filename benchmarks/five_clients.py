@@ -71,7 +71,7 @@ def servers() -> Iterator[dict[str, str]]:
     """The URL of each arm's server, in a process of its own."""
     script = Path(__file__).with_name("five_clients_server.py")
     command = [sys.executable, str(script)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own script
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield json.loads(next(iter(process.stdout or ())))
         finally:
@@ -91,7 +91,7 @@ def run(command: list[str], folder: Path) -> str | None:
     env = {**os.environ, **QUIET}
     with log.open("wb") as told:
         try:
-            code = subprocess.run(  # noqa: S603 - a client that the user named
+            code = subprocess.run(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=told,
@@ -118,7 +118,7 @@ def ours(asked: Asked, urls: Mapping[str, str], rows: Mapping[str, Row], doubts:
         command = [sys.executable, "-m", "paceline.cli.main", "bench", *arms, "--out", str(folder), "--json", "--ignore-eos"]
         command += ["--requests", str(asked.requests), "--concurrency", str(asked.concurrency)]
         command += ["--max-tokens", str(asked.output_tokens), "--seed", str(asked.seed), "--traffic", str(_prompts(asked))]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CLIENT_LIMIT_S)  # noqa: S603 - our own verb
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CLIENT_LIMIT_S)
         if not done.stdout:
             doubts.append(f"paceline: exit code {done.returncode}: {done.stderr[-300:]}")
             continue

@@ -2,9 +2,9 @@
 
 `--spec-synth-len 2.5` makes each step accept so many drafts that it emits 2.5 tokens on average, whatever the draft model says; the text
 stays the target's. With K = 2 drafts p + p² = 1.5, so each of the two is accepted with p = .823 given the one before, and the accepted
-drafts of a step have a standard deviation of .78. REQUESTS requests give some 2,200 steps: a standard error of .017, a third of the
-tolerance. The last draft of an answer is cut to what is left of it, which makes the mean a little smaller, by .02 at most with 34 steps in
-an answer.
+drafts of a step have a standard deviation of .78. REQUESTS requests give some 1,200 steps: a standard error of .022, and the server's draws
+follow from the requests' seeds, so a run that passed passes again. The last draft of an answer is cut to what is left of it, which makes the
+mean a little smaller, by .02 at most with 34 steps in an answer. More steps would be better, but each takes some 130 ms of one processor.
 
 The requests go out in an open loop, so that no uncounted request is sent beside them and the server's counters between the two scrapes are
 theirs. llama-server tells of each request what was drafted and accepted, but not in how many steps.
@@ -27,7 +27,7 @@ from tests.real.servers import free_port, running, watched
 DRAFT_TOKENS = 2
 DIALLED = 2.5
 TOLERANCE = 0.05
-REQUESTS = 64
+REQUESTS = 36
 MAX_TOKENS = 120
 FEW_REQUESTS = 4
 FEW_TOKENS = 24
@@ -87,7 +87,7 @@ def test_the_dialled_acceptance_is_measured_by_bench_and_by_measure(measured: Pa
     """The one figure that no model and no traffic can explain away: what was put in has to come out."""
     run, told = the_run(measured), measure(paceline, measured)["acceptance"]
     assert run.acceptance is not None
-    assert run.acceptance.drafts > 1900
+    assert run.acceptance.drafts > 1000
     assert run.acceptance.acceptance_length == pytest.approx(DIALLED, abs=TOLERANCE)
     assert told["acceptance_length"]["value"] == pytest.approx(DIALLED, abs=TOLERANCE)
 
