@@ -77,10 +77,8 @@ def measured(servers: Servers, log: Path, tmp_path_factory: pytest.TempPathFacto
     out = tmp_path_factory.mktemp("alone") / "out"
     load = ("--requests", str(REQUESTS), "--max-tokens", str(MAX_TOKENS), "--ignore-eos", "--rate", "100", "--first-byte-timeout", "600s")
     drafts = ("--method", "draft-model", "--draft-tokens", str(DRAFT_TOKENS))
-    assert main(["bench", "--speculative", servers.speculative, *drafts, *load, "--traffic", str(log), "--out", str(out), "--json"]) in (
-        0,
-        4,
-    )
+    code = main(["bench", "--speculative", servers.speculative, *drafts, *load, "--traffic", str(log), "--out", str(out), "--json"])
+    assert code in (0, 4), "4: the client was late on this busy machine, which changes no count"
     return out
 
 
