@@ -4,6 +4,7 @@ plain        a token each 20 ms
 speculative  a step each 24 ms with K = 3 drafts, each accepted with .7 given those before: 1 to 4 tokens in a message, 2.533 on average
 stalled      the same, and 2 % of the steps take 200 ms longer
 
+SGLang's client divides gaps by tokens only where the server says in /server_info that it drafts, so that is answered as SGLang answers it.
 Each request has its own steps, due at fixed instants from its arrival on, so that a message sent late makes no later one late. How late
 they are sent is kept apart; `GET /truth` tells it, with what was really sent since the last time it was asked.
 
@@ -24,6 +25,7 @@ import numpy as np
 MODEL = "mock"
 DRAFT_TOKENS = 3
 CONDITIONAL_ACCEPTANCE = 0.7
+TOKENS_PER_STEP = 2.533
 STALL_SHARE = 0.02
 STALL_S = 0.2
 FIRST_TOKEN_S = 0.05
@@ -120,6 +122,8 @@ class Port:
         elif path == "/truth":
             told, self.told = self.told.told(), Told()
             _reply(writer, told)
+        elif path == "/server_info":
+            _reply(writer, {"internal_states": [{"avg_spec_accept_length": TOKENS_PER_STEP}] if self.pace.draft_tokens else []})
         elif path == "/v1/models":
             _reply(
                 writer,
