@@ -86,6 +86,13 @@ def _add_bench(verbs: Verbs) -> None:
     load.add_argument("--burstiness", type=positive, default=1.0, metavar="B", help="of arrivals at a rate: below 1 in bursts (default 1)")
     load.add_argument("--time-scale", type=positive, default=1.0, metavar="F", help="a trace's times F times as fast (default 1)")
     load.add_argument("--pairs", type=positive_int, default=None, metavar="P", help="pairs of blocks (default: as many as fit, 4 at most)")
+    load.add_argument(
+        "--noise-floor",
+        type=fraction,
+        default=None,
+        metavar="SHARE",
+        help="send that share to the baseline twice: how often its own answers differ",
+    )
     load.add_argument("--first-byte-timeout", type=duration, default=300.0, metavar="TIME", help="until the first byte (default 300s)")
     load.add_argument("--gap-timeout", type=duration, default=60.0, metavar="TIME", help="between two messages (default 60s)")
     parser.add_argument("--out", type=place, required=True, metavar="DIR", help="the folder for everything that is measured")

@@ -4,8 +4,10 @@
    near-ties, and a verified token is computed in a wider pass. So two runs of the *same* server differ too: the noise floor, measured by
    sending a share of the requests to the baseline twice.
 2. Answers differ more than the floor allows where the interval of the difference of the two shares lies above 0. That is a reason to look,
-   no proof: the same near-ties flip with drafts as well. Early first differences, shorter answers and broken JSON say more.
-3. Without a floor only equality can be told. At a temperature above 0 nothing can: both arms draw.
+   no proof: the same near-ties flip with drafts as well. Early first differences, shorter answers and broken JSON say more. They differ no
+   more than the floor allows where that interval ends below a tenth; an interval that does neither cannot tell.
+3. Without a floor only equality can be told, and only of enough answers that a tenth would have shown. At a temperature above 0 nothing
+   can: both arms draw.
 4. Lengths and JSON are looked at at any temperature: a server that drops the end of an answer does it there too.
 """
 
@@ -22,6 +24,9 @@ from paceline.stats.proportions import share_difference, sign_test
 from paceline.verdict import Estimate, Holds
 
 __all__ = ["Answers", "Divergence", "Losslessness", "Structured", "losslessness"]
+
+
+TOLERATED = 0.1  # of the answers, beyond the floor
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +131,21 @@ def losslessness(
 
 def _verdict(divergence: Divergence, floor: Divergence | None, excess: Estimate | None) -> tuple[Holds, str]:
     share = divergence.share
+    assert share.high is not None
     if share.value == 0:
-        return Holds.YES, f"all {share.n} answers are the same text in both arms"
+        few = share.high > TOLERATED
+        said = f"all {share.n} answers are the same text in both arms"
+        return (Holds.CANNOT_TELL, f"{said}, and they are few") if few else (Holds.YES, said)
     differs = f"{share.value:.1%} of {share.n} answers differ"
     if floor is None or excess is None:
         remedy = "measure the noise floor (bench --noise-floor)"
         return Holds.CANNOT_TELL, f"{differs}, and how many do when the baseline is asked twice is not known: {remedy}"
     noise = f"{floor.share.value:.1%} of {floor.share.n} when the baseline is asked twice"
     assert excess.low is not None
+    assert excess.high is not None
     if excess.low > 0:
         return Holds.NO, f"{differs} against {noise}: more than noise"
-    if excess.value <= 0:
+    if excess.high <= TOLERATED:
         return Holds.YES, f"{differs} against {noise}: no more than noise"
     return Holds.CANNOT_TELL, f"{differs} against {noise}: too few answers to tell them apart"
 

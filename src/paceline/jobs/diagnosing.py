@@ -22,7 +22,7 @@ from paceline.run import Arm, Run
 from paceline.speculation.acceptance import Acceptance
 from paceline.speculation.method import Method, Speculation
 
-__all__ = ["Expected", "ToDiagnose", "answers_of", "diagnosed", "losslessness_of"]
+__all__ = ["Expected", "ToDiagnose", "answers_of", "diagnosed", "losslessness_beside", "losslessness_of"]
 
 UTILISATION = 0.9
 PROMPT_TOKENS, OUTPUT_TOKENS = 512, 256
@@ -140,6 +140,12 @@ def answers_of(runs: tuple[Path, Path], named: tuple[Path | None, Path | None]) 
     )
     found = Answers(_read(ours), _read(theirs), _read(answers_beside(runs[0], REPEAT)))
     return found if found.baseline or found.speculative else None
+
+
+def losslessness_beside(runs: tuple[Path, Path], pair: tuple[Run, Run], *, confidence: float, seed: int) -> Losslessness | None:
+    """What the answers that lie beside two run files of a load-test say; None where there are none."""
+    answers = answers_of(runs, (None, None))
+    return None if answers is None else losslessness_of(answers, pair, None, confidence=confidence, rng=np.random.default_rng(seed))
 
 
 def _read(path: Path | None) -> dict[str, str]:

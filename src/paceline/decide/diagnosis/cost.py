@@ -139,7 +139,7 @@ def _all_reduces(case: Case, ratio: Estimate) -> Iterator[Cause | Unchecked]:
     elif gpus > 1:
         yield Cause(
             "tensor_parallel_verification",
-            f"the target is split over {gpus} GPUs, which add up every verified token's activations twice per layer: a wider step sends more",
+            f"the target is split over {gpus} GPUs, which add up every verified token's activations twice per layer",
             {"gpus": gpus, "step_time_ratio": ratio.value},
             "measure with fewer GPUs, or on ones with a faster link; run the draft on one GPU (vLLM: draft_tensor_parallel_size 1)",
             Surely.POSSIBLE,

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 from paceline.decide.diagnosis.case import Case
 from paceline.decide.diagnosis.cause import Cause, Surely, Unchecked
-from paceline.decide.loops import loops
+from paceline.traffic.loops import loop_share
 from paceline.verdict import Holds
 
-__all__ = ["validity_causes"]
+__all__ = ["loops", "validity_causes"]
 
 RANDOM = frozenset({"random", "random-ids", "random-mm", "random-rerank", "prefix_repetition"})
 MOSTLY = 0.5
+WORDS, CHARACTERS = (20, 4), (100, 20)  # the shortest text in which a loop is looked for, and the n-gram that repeats in one
 OTHER_LENGTHS = 0.05
 CLEAR = 0.05
 
@@ -44,6 +45,16 @@ def _prompts(case: Case) -> Iterator[Cause | Unchecked]:
             Surely.SURE,
             0.5,
         )
+
+
+def loops(text: str) -> bool:
+    """Whether half of the answer, or more, says what it already said: in words, or in characters where it has few."""
+    for parts, (least, n) in ((text.split(), WORDS), (text, CHARACTERS)):
+        if len(parts) >= least:
+            # The loop's share is of token ids; any hashable parts count alike, so each gets a number.
+            numbers = {part: number for number, part in enumerate(dict.fromkeys(parts))}
+            return loop_share([numbers[part] for part in parts], n=n) >= MOSTLY
+    return False
 
 
 def _loops(case: Case) -> Iterator[Cause | Unchecked]:
@@ -109,7 +120,7 @@ def _texts(case: Case) -> Iterator[Cause | Unchecked]:
             "answers_differ",
             found.why,
             shares | {"median_first_character": float(found.divergence.first_character[len(found.divergence.first_character) // 2])},
-            "look at the first differing tokens: near-ties that another batch shape flips are numerics and harmless; clear ones are a fault "
+            "look at the first differing tokens: near-ties that another batch shape flips are harmless; clear ones are a fault "
             "of verification, positions or the cache's rollback; task scores of both arms tell whether it matters",
             Surely.LIKELY,
             max(0.0, found.excess.value),
