@@ -11,12 +11,13 @@ from scipy.special import stdtr
 
 from paceline.decide.diagnosis.case import Case
 from paceline.decide.diagnosis.cause import Cause, Surely, Unchecked
+from paceline.decide.diagnosis.usual import USUAL_CONDITIONAL, shortfall
 from paceline.errors import NoEvidenceError
-from paceline.speculation.acceptance import conditional_from_tokens, tokens_from_conditional
+from paceline.speculation.acceptance import conditional_from_tokens
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.stats.intervals import mean_interval, wilson
 
-__all__ = ["acceptance_causes", "first_only", "is_dead", "surely_lower", "usual_tokens"]
+__all__ = ["acceptance_causes", "first_only", "is_dead", "surely_lower"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -24,7 +25,6 @@ DEAD = 0.05  # accepted tokens per draft up to which a draft is useless whatever
 SURELY_DEAD = 0.1
 FEWEST_REACHED = 10  # drafts that reached the second position, below which none surviving it says little
 HARDLY_AFTER_FIRST = 0.1  # a trained head keeps .7 or more of its first position's acceptance (EAGLE, arXiv 2401.15077, n-α)
-USUAL = 0.7  # conditional acceptance of a draft that fits its target on general chat
 WEAK = 0.5
 FEWEST_DRAFTS = 200  # α = .3 is then known to about a fifth of itself
 WIDE = 0.1  # a mean over prompts that is uncertain by more than this tells no version from another
@@ -100,11 +100,6 @@ def _after_first(case: Case) -> Iterator[Cause | Unchecked]:
     )
 
 
-def usual_tokens(draft_tokens: int) -> float:
-    """Tokens per drafted step of a draft that fits its target."""
-    return tokens_from_conditional(USUAL, draft_tokens=draft_tokens)
-
-
 def _weak(case: Case) -> Iterator[Cause | Unchecked]:
     """Low acceptance is a cause only where drafting does not pay: α = .2 may, and .74 may not."""
     alpha, tokens, k = case.figures.alpha, case.figures.tokens_per_step, case.draft_tokens
@@ -116,22 +111,22 @@ def _weak(case: Case) -> Iterator[Cause | Unchecked]:
         return
     if case.pays or is_dead(case):
         return
-    beta = None
+    beta, short = None, shortfall(case)
     if k is not None and tokens is not None and case.drafts_always and 1 <= tokens.value <= k + 1:
         beta = conditional_from_tokens(tokens.value, draft_tokens=k)
-    if (alpha.value if beta is None else beta) >= WEAK:
+    weak = (alpha.value if beta is None else beta) < WEAK
+    if not weak and (short is None or short.fewer <= short.dearer):
         return
     figures = {"alpha": alpha.value} | ({} if beta is None or tokens is None else {"tokens_per_step": tokens.value, "conditional": beta})
     shown = f"α = {alpha.value:.3g}" + ("" if beta is None else f", {beta:.2f} of the drafts that are reached")
-    known = beta is not None and k is not None and tokens is not None
     yield Cause(
         "low_acceptance",
-        f"{shown}; a draft that fits its target has about {USUAL:g} at every position",
+        f"{shown}; a draft that fits its target has about {USUAL_CONDITIONAL:g} at every position",
         figures,
         "check that the draft belongs to this target and revision, that prompts go through the target's chat template, and that sampling "
         "is that of production; then train or choose a draft on this traffic",
-        Surely.LIKELY if known else Surely.POSSIBLE,
-        1 - tokens.value / usual_tokens(k) if tokens is not None and k is not None and known else 0.2,
+        Surely.LIKELY if beta is not None and weak else Surely.POSSIBLE,
+        0.2 if short is None else max(0.0, 1 - 1 / short.fewer),
     )
 
 
@@ -241,9 +236,7 @@ def _over_time(case: Case) -> Iterator[Cause | Unchecked]:
 
 
 def surely_lower(low: FloatArray, high: FloatArray) -> bool:
-    """Whether the mean of one sample surely lies below the other's: Welch's t test, one false alarm in a thousand."""
-    if min(low.size, high.size) < 2:
-        return False
+    """Whether the mean of one sample surely lies below the other's: Welch's t test, one false alarm in a thousand; two values or more each."""
     errors = np.array([low.var(ddof=1) / low.size, high.var(ddof=1) / high.size])
     if errors.sum() == 0:
         return bool(low.mean() < high.mean())

@@ -1,22 +1,16 @@
-"""Causes in what a step with drafts costs: verification, experts, full batches, the draft's own passes, drafts that are too long.
-
-The usual cost of drafting on a target that leaves compute idle is 1 + .15 + .15 K plain steps for a chain of K from a one-layer head. It is
-the dearer of two measurements on an 8B target, one H100, one request: 1.18 + .144 K (vLLM issue 20780, EAGLE-3) and 1.125 + .073 K
-(SGLang). Lookups draft for next to nothing: 1 + .05 + .03 K. With a forecast of target and hardware that is what one expects instead.
-"""
+"""Causes in what a step with drafts costs: verification, experts, full batches, the draft's own passes, drafting that is switched off."""
 
 import re
 from collections.abc import Iterator
 
-from paceline.decide.diagnosis.acceptance import usual_tokens
 from paceline.decide.diagnosis.case import Case
 from paceline.decide.diagnosis.cause import Cause, Surely, Unchecked
+from paceline.decide.diagnosis.usual import shortfall
 from paceline.speculation.method import Method
 from paceline.verdict import Estimate
 
 __all__ = ["cost_causes"]
 
-MODEL_HEAD, LOOKUP = (0.15, 0.15), (0.05, 0.03)
 DEARER = 1.25  # times the usual before it is called dear: engines differ by less
 FULL = 200  # tokens per step from which dense layers stop being free on data-centre GPUs (measured 1.2 to 1.45 times at 256)
 EXPERTS_IN_NAME = re.compile(
@@ -37,22 +31,14 @@ def cost_causes(case: Case) -> Iterator[Cause | Unchecked]:
     yield from _forecast(case)
 
 
-def _usual_ratio(case: Case, draft_tokens: int) -> float:
-    fixed, each = MODEL_HEAD if case.drafts_always else LOOKUP
-    return 1 + fixed + each * draft_tokens
-
-
 def _verification(case: Case) -> Iterator[Cause | Unchecked]:
-    ratio, tokens, k = case.figures.step_time_ratio, case.figures.tokens_per_step, case.draft_tokens
-    if ratio is None or tokens is None or k is None:
+    ratio, tokens, k, short = case.figures.step_time_ratio, case.figures.tokens_per_step, case.draft_tokens, shortfall(case)
+    if ratio is None or tokens is None or k is None or short is None:
         yield Unchecked("verification_cost", _missing(case))
         return
-    if case.pays is not False:
+    if case.pays is not False or (short.dearer <= DEARER and short.fewer > short.dearer):
         return
-    usual = case.forecast_ratio or _usual_ratio(case, k)
-    dear, weak = ratio.value / usual, usual_tokens(k) / tokens.value
-    if dear <= DEARER and weak > dear:
-        return
+    usual = short.usual_ratio
     yield Cause(
         "verification_cost",
         f"a step with drafts takes {ratio.value:.3g} plain steps, so {ratio.value:.3g} tokens per step are needed to break even and "

@@ -5,6 +5,7 @@ bound it: all extra time is in proportion to k, or half of it is there at any k.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise, takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ LONGER = 2.0  # times the shortest prompts that the longest must have before len
 FALLS = 0.75
 USELESS = 0.15
 USELESS_TOKENS = 1.2
+EIGHTHS = 8
 DEARER = 1.15
 
 
@@ -169,14 +171,12 @@ def _acceptance_falls(case: Case, short: Counted, long: Counted) -> Iterator[Cau
 
 
 def _useless_from(counted: Counted, before: float) -> int | None:
-    """The shortest prompt from which on all requests together gain less than 15 % of what short prompts gain."""
+    """Where the prompts begin on which drafts gain less than 15 % of what they gain on short ones, and go on to; eighths are looked at."""
     ordered = sorted(counted, key=lambda each: each[0].prompt_tokens)
-    sizes = sorted({record.prompt_tokens for record, _ in ordered})
-    for size in sizes:
-        rest = [each for each in ordered if each[0].prompt_tokens >= size]
-        if _length(rest) - 1 <= USELESS * (before - 1):
-            return size
-    return None
+    ends = np.linspace(0, len(ordered), min(EIGHTHS, len(ordered)) + 1).astype(int)
+    parts = [ordered[start:end] for start, end in pairwise(ends)]
+    useless = list(takewhile(lambda part: _length(part) - 1 <= USELESS * (before - 1), reversed(parts)))
+    return useless[-1][0][0].prompt_tokens if useless else None
 
 
 def _cost_rises(case: Case, short: Counted, long: Counted) -> Iterator[Cause | Unchecked]:

@@ -4,6 +4,8 @@ Requests of both arms are needed; from aggregates only the ratios can be told. T
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +34,8 @@ INTERFERES = 0.5
 SHARE_OF_TIME = 0.01
 FEWEST_PAIRS = 12
 A_STEP = 1.5
+MORE = 1.2
+SHORTEST_S = 1e-12
 BOTH_ARMS = "requests of both arms (bench keeps them; counters and tables do not)"
 
 
@@ -79,9 +83,10 @@ def _slowest(case: Case, plain: Run) -> Iterator[Cause | Unchecked]:
     tokens = np.array([counts.tokens_per_step for _, counts in counted])
     tpot_s = np.array([record.timing.tpot_s for record in records])
     step_s = tpot_s * tokens
-    slow = tpot_s >= np.quantile(tpot_s, 1 - SLOWEST)
-    few, long = (float(np.median(each[~slow]) / np.median(each[slow])) for each in (tokens, 1 / np.maximum(step_s, 1e-12)))
-    if few >= long and few > 1:
+    slow = np.zeros(tpot_s.size, dtype=np.bool_)
+    slow[np.argsort(tpot_s, kind="stable")[-ceil(SLOWEST * tpot_s.size) :]] = True
+    few, long = (float(np.median(each[~slow]) / np.median(each[slow])) for each in (tokens, 1 / np.maximum(step_s, SHORTEST_S)))
+    if few >= max(long, WORSE_TAIL):
         yield Cause(
             "uneven_acceptance",
             f"the slowest requests get {np.median(tokens[slow]):.3g} tokens per step, the others {np.median(tokens[~slow]):.3g}: they pay "
@@ -91,7 +96,7 @@ def _slowest(case: Case, plain: Run) -> Iterator[Cause | Unchecked]:
             Surely.LIKELY,
             1 - 1 / few,
         )
-    elif long > 1:
+    elif long > WORSE_TAIL:
         yield from _long_steps(records, slow, long)
     yield from _prefills(case.speculative, plain)
 
@@ -111,11 +116,18 @@ def _long_steps(records: Sequence[RequestRecord], slow: npt.NDArray[np.bool_], l
 
 
 def _in_flight(records: Sequence[RequestRecord]) -> FloatArray:
-    """How many of the requests ran beside each, on average over its time, itself included."""
+    """How many of the requests ran at the same time as each, on average over its time, itself included."""
     starts = np.array([each.timing.sent_at_s for each in records])
     ends = np.array([float(each.timing.chunk_at_s[-1]) for each in records])
-    overlap = np.minimum(ends[:, None], ends) - np.maximum(starts[:, None], starts)
-    return np.asarray(np.maximum(overlap, 0).sum(axis=1) / np.maximum(ends - starts, 1e-12))
+    until = [_since(starts, at) - _since(ends, at) for at in (starts, ends)]
+    return np.asarray((until[1] - until[0]) / np.maximum(ends - starts, SHORTEST_S))
+
+
+def _since(instants: FloatArray, at: FloatArray) -> FloatArray:
+    """Σ max(0, at − instant) for each entry of `at`: with starts and ends, the request-seconds until then."""
+    ordered = np.sort(instants)
+    before = np.searchsorted(ordered, at)
+    return np.asarray(before * at - np.concatenate([[0.0], np.cumsum(ordered)])[before])
 
 
 def _prefills(speculative: Run, plain: Run) -> Iterator[Cause | Unchecked]:
@@ -123,9 +135,8 @@ def _prefills(speculative: Run, plain: Run) -> Iterator[Cause | Unchecked]:
     if ours is None or theirs is None:
         yield Unchecked("prefill_interference", "every chunk's instant, of both arms")
         return
-    if theirs.time < SHARE_OF_TIME or theirs.with_prefill < INTERFERES or theirs.with_prefill < 2 * theirs.any_with_prefill:
-        return
-    if theirs.time <= ours.time:
+    of_prompts = theirs.with_prefill >= max(INTERFERES, 2 * theirs.any_with_prefill)
+    if not of_prompts or theirs.time < max(SHARE_OF_TIME, MORE * ours.time):
         return
     yield Cause(
         "prefill_interference",
@@ -143,11 +154,13 @@ def _prefills(speculative: Run, plain: Run) -> Iterator[Cause | Unchecked]:
     )
 
 
+@dataclass(frozen=True, slots=True)
 class _Gaps:
     """Long gaps: their share of all gaps' time, the share of them and of all gaps in which another request's first token fell."""
 
-    def __init__(self, time: float, with_prefill: float, any_with_prefill: float) -> None:
-        self.time, self.with_prefill, self.any_with_prefill = time, with_prefill, any_with_prefill
+    time: float
+    with_prefill: float
+    any_with_prefill: float
 
 
 def _long_gaps(run: Run) -> _Gaps | None:
@@ -158,13 +171,19 @@ def _long_gaps(run: Run) -> _Gaps | None:
     starts = np.concatenate([each.timing.chunk_at_s[:-1] for each in done])
     ends = np.concatenate([each.timing.chunk_at_s[1:] for each in done])
     gaps_s = ends - starts
-    prefilled = np.searchsorted(first_s, ends, side="left") > np.searchsorted(first_s, starts, side="right")
-    long = gaps_s > LONG_GAP * np.median(gaps_s)
-    whole = float(gaps_s.sum())
-    if whole == 0:
-        return None
-    with_prefill = float(prefilled[long].mean()) if long.any() else 0.0
-    return _Gaps(float(gaps_s[long].sum()) / whole, with_prefill, float(prefilled.mean()))
+    middle = float(np.median(gaps_s))
+    prefilled, long = _with_first(first_s, starts, ends, middle), gaps_s > LONG_GAP * middle
+    share = float(gaps_s[long].sum()) / max(float(gaps_s.sum()), SHORTEST_S)
+    return _Gaps(share, float(prefilled[long].mean()) if long.any() else 0.0, float(prefilled.mean()))
+
+
+def _with_first(first_s: FloatArray, starts: FloatArray, ends: FloatArray, middle_s: float) -> npt.NDArray[np.bool_]:
+    """In which gaps another request's first token fell.
+
+    It comes out of the same step as the chunk that ends the gap, so both edges are moved half a median gap later.
+    """
+    late = middle_s / 2
+    return np.asarray(np.searchsorted(first_s, ends + late) > np.searchsorted(first_s, starts + late))
 
 
 def _segments(case: Case, plain: Run) -> Iterator[Cause | Unchecked]:
@@ -306,12 +325,11 @@ def _stalls(run: Run) -> float | None:
     if not done:
         return None
     first_s = np.sort([float(each.timing.chunk_at_s[0]) for each in done])
-    least = STALL * float(np.median(np.concatenate([each.timing.chunk_gaps_s for each in done])))
-    return float(np.mean([_stands_still(each, least, first_s) for each in done]))
+    middle = float(np.median(np.concatenate([each.timing.chunk_gaps_s for each in done])))
+    return float(np.mean([_stands_still(each, middle, first_s) for each in done]))
 
 
-def _stands_still(record: RequestRecord, least: float, first_s: FloatArray) -> bool:
-    at_s = record.timing.chunk_at_s
-    long = np.flatnonzero((np.diff(at_s) >= least) & (np.diff(at_s) > 0))
-    alone = np.searchsorted(first_s, at_s[1:][long], side="left") == np.searchsorted(first_s, at_s[:-1][long], side="right")
-    return bool(alone.any())
+def _stands_still(record: RequestRecord, middle_s: float, first_s: FloatArray) -> bool:
+    starts, ends = record.timing.chunk_at_s[:-1], record.timing.chunk_at_s[1:]
+    long = ends - starts > STALL * middle_s
+    return bool((long & ~_with_first(first_s, starts, ends, middle_s)).any())
