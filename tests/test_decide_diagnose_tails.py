@@ -181,8 +181,10 @@ def test_a_segment_that_gets_slower_is_named_with_its_ratio() -> None:
     assert list(dict(found.figures)["tpot_ratio_by_segment"]) == ["prose"]  # type: ignore[arg-type]  # a mapping by its name
     assert "harmed_segment" not in seen(*pair(n=40))[0]
     assert "segment" in seen(*pair(n=40, alphas={"all": 0.7}))[1]["harmed_segment"]
-    gone = replace(ours, requests=tuple(replace(each, segment="new") if each.segment == "code" else each for each in ours.finished))
-    assert "harmed_segment" in seen(baseline, gone)[0]
+    three = pair(n=90, step_s=0.014, alphas={"code": 0.8, "prose": 0.05, "chat": 0.6})
+    gone = replace(three[1], requests=tuple(replace(each, segment="new") if each.segment == "chat" else each for each in three[1].finished))
+    assert "harmed_segment" in seen(three[0], gone)[0]
+    assert "harmed_segment" not in seen(*pair(n=80, step_s=0.03, alphas={"code": 0.3, "prose": 0.05}))[0]
 
 
 def late(rise_s: Callable[[int], float], *, n: int = 30, step_s: float = 0.012) -> tuple[Run, Run]:

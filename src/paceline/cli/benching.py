@@ -142,7 +142,7 @@ def _losslessness(options: argparse.Namespace, folder: BenchFolder, load: str, a
         return None
     answers = Answers(*(folder.answers(load, each) for each in (*(arm.value for arm in Arm), REPEAT)))
     runs = (arms[Arm.BASELINE], arms[Arm.SPECULATIVE])
-    return losslessness_of(answers, runs, options.tokenizer, confidence=CONFIDENCE, rng=np.random.default_rng(options.seed))
+    return losslessness_of(answers, runs, options.tokenizer, confidence=CONFIDENCE, seed=options.seed)
 
 
 def _tell(

@@ -89,7 +89,7 @@ def diagnosed(asked: ToDiagnose) -> tuple[tuple[Diagnosis, ...], dict[str, str]]
         rng = np.random.default_rng((asked.seed, each.speculative.load.concurrency or 0))
         known = Asked(
             answers=each.answers,
-            losslessness=_losslessness(each, asked, rng),
+            losslessness=_losslessness(each, asked),
             forecast_ratio=_forecast_ratio(each, asked.expected),
             is_moe=None if asked.expected is None else resolved_model(asked.expected.target).experts is not None,
             gpus=None if asked.expected is None else asked.expected.gpus,
@@ -145,7 +145,7 @@ def answers_of(runs: tuple[Path, Path], named: tuple[Path | None, Path | None]) 
 def losslessness_beside(runs: tuple[Path, Path], pair: tuple[Run, Run], *, confidence: float, seed: int) -> Losslessness | None:
     """What the answers that lie beside two run files of a load-test say; None where there are none."""
     answers = answers_of(runs, (None, None))
-    return None if answers is None else losslessness_of(answers, pair, None, confidence=confidence, rng=np.random.default_rng(seed))
+    return None if answers is None else losslessness_of(answers, pair, None, confidence=confidence, seed=seed)
 
 
 def _read(path: Path | None) -> dict[str, str]:
@@ -161,16 +161,16 @@ def _stated(pair: _Pair, speculation: Speculation | None) -> _Pair:
     return replace(pair, speculative=replace(run, speculation=speculation))
 
 
-def _losslessness(pair: _Pair, asked: ToDiagnose, rng: np.random.Generator) -> Losslessness | None:
+def _losslessness(pair: _Pair, asked: ToDiagnose) -> Losslessness | None:
     if pair.baseline is None or pair.answers is None:
         return None
-    return losslessness_of(pair.answers, (pair.baseline, pair.speculative), asked.tokenizer, confidence=asked.confidence, rng=rng)
+    return losslessness_of(pair.answers, (pair.baseline, pair.speculative), asked.tokenizer, confidence=asked.confidence, seed=asked.seed)
 
 
 def losslessness_of(
-    answers: Answers, runs: tuple[Run, Run], tokenizer: Path | None, *, confidence: float, rng: np.random.Generator
+    answers: Answers, runs: tuple[Run, Run], tokenizer: Path | None, *, confidence: float, seed: int
 ) -> Losslessness | None:
-    """What the answers say; None where no request has one in both arms."""
+    """What the answers say, the same for the same answers whoever asks; None where no request has one in both arms."""
     temperatures = {_temperature(each) for each in runs}
     hottest = None if None in temperatures else max(each for each in temperatures if each is not None)
     encode: Callable[[str], Sequence[int]] | None = None
@@ -178,7 +178,7 @@ def losslessness_of(
         known = load_tokenizer(tokenizer)
         encode = lambda text: known.encode(text).tolist()  # noqa: E731  # a closure over one tokenizer
     try:
-        return losslessness(answers, temperature=hottest, encode=encode, confidence=confidence, rng=rng)
+        return losslessness(answers, temperature=hottest, encode=encode, confidence=confidence, rng=np.random.default_rng(seed))
     except NoEvidenceError:
         return None
 

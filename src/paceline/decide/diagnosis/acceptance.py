@@ -236,7 +236,7 @@ def _over_time(case: Case) -> Iterator[Cause | Unchecked]:
 
 
 def surely_lower(low: FloatArray, high: FloatArray) -> bool:
-    """Whether the mean of one sample surely lies below the other's: Welch's t test, one false alarm in a thousand; two values or more each."""
+    """Whether the mean of one sample surely lies below the other's: Welch's t test, one false alarm in a thousand; two values each."""
     errors = np.array([low.var(ddof=1) / low.size, high.var(ddof=1) / high.size])
     if errors.sum() == 0:
         return bool(low.mean() < high.mean())

@@ -1,8 +1,8 @@
 """A cause, how surely it is one, and the table of all codes.
 
 1. A cause is named only with a figure from the evidence. One whose figure is missing is listed as not checked, with what it needs.
-2. Rank: first what makes the figures themselves untrustworthy, then what is broken, then what costs speed; within these the surer first,
-   then the larger loss.
+2. Rank: first what makes the figures themselves untrustworthy, then what is broken, then what costs pace, then what delays the first token;
+   within these the surer first, then the larger loss.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,6 +33,7 @@ class Kind(IntEnum):
     EVIDENCE = 0
     BROKEN = 1
     COST = 2
+    FIRST_TOKEN = 3
 
 
 CODES: Mapping[str, tuple[Kind, str]] = MappingProxyType(
@@ -73,9 +74,9 @@ CODES: Mapping[str, tuple[Kind, str]] = MappingProxyType(
         "long_steps_at_full_batch": (Kind.COST, "the slowest requests ran in the fullest batches"),
         "prefill_interference": (Kind.COST, "long gaps are other requests' prompts"),
         "preemption": (Kind.COST, "the cache for keys and values is too small, and requests are stopped for others"),
-        "ttft_worse": (Kind.COST, "the first token comes later"),
-        "ttft_of_longer_steps": (Kind.COST, "the first token waits for a running step, which is longer with drafts"),
-        "draft_prefill": (Kind.COST, "the draft reads the prompt too, so the first token of long prompts comes later"),
+        "ttft_worse": (Kind.FIRST_TOKEN, "the first token comes later"),
+        "ttft_of_longer_steps": (Kind.FIRST_TOKEN, "the first token waits for a running step, which is longer with drafts"),
+        "draft_prefill": (Kind.FIRST_TOKEN, "the draft reads the prompt too, so the first token of long prompts comes later"),
     }
 )
 

@@ -28,6 +28,7 @@ def cost_causes(case: Case) -> Iterator[Cause | Unchecked]:
     yield from _disabled(case)
     yield from _graphs(case)
     yield from _verification(case)
+    yield from _full_batch(case)
     yield from _forecast(case)
 
 
@@ -69,20 +70,6 @@ def _missing(case: Case) -> str:
 def _why_dear(case: Case, ratio: Estimate, k: int, usual: float) -> Iterator[Cause | Unchecked]:
     yield from _experts(case, ratio, loss=A_REASON * max(0.0, 1 - usual / ratio.value))
     yield from _all_reduces(case, ratio)
-    concurrency = case.speculative.load.concurrency
-    if concurrency is None:
-        yield Unchecked("large_batch", "the requests in flight (concurrency)")
-    else:
-        verified = concurrency * (k + 1 if case.method is None else case.method.verified_tokens)
-        if verified >= FULL:
-            yield Cause(
-                "large_batch",
-                f"{concurrency} requests verify {verified} tokens per step; from about {FULL} on, dense layers have no idle compute",
-                {"concurrency": concurrency, "tokens_verified_per_step": verified, "step_time_ratio": ratio.value},
-                "draft fewer tokens at this load (vLLM: num_speculative_tokens_per_batch_size), or keep speculation for smaller batches",
-                Surely.LIKELY,
-                max(0.0, 1 - FULL / verified),
-            )
     if case.method is not None and case.method.method is Method.DRAFT_MODEL:
         each = (ratio.value - 1) / k
         if each > DEAR_PASS:
@@ -95,6 +82,27 @@ def _why_dear(case: Case, ratio: Estimate, k: int, usual: float) -> Iterator[Cau
                 Surely.POSSIBLE,
                 0.3,
             )
+
+
+def _full_batch(case: Case) -> Iterator[Cause | Unchecked]:
+    """Steps that are dear at full batch cost something even where drafting pays on average: the tail has them too."""
+    ratio, short, concurrency = case.figures.step_time_ratio, shortfall(case), case.speculative.load.concurrency
+    if ratio is None or short is None or short.dearer <= DEARER:
+        return
+    if concurrency is None:
+        yield Unchecked("large_batch", "the requests in flight (concurrency)")
+        return
+    verified = concurrency * ((case.draft_tokens or 0) + 1 if case.method is None else case.method.verified_tokens)
+    if verified >= FULL:
+        yield Cause(
+            "large_batch",
+            f"{concurrency} requests verify {verified} tokens per step, and a step takes {ratio.value:.3g} plain ones; from about {FULL} "
+            "tokens on, dense layers have no idle compute",
+            {"concurrency": concurrency, "tokens_verified_per_step": verified, "step_time_ratio": ratio.value},
+            "draft fewer tokens at this load (vLLM: num_speculative_tokens_per_batch_size), or keep speculation for smaller batches",
+            Surely.LIKELY,
+            A_REASON * (1 - 1 / short.dearer),
+        )
 
 
 def _experts(case: Case, ratio: Estimate, *, loss: float) -> Iterator[Cause | Unchecked]:

@@ -196,11 +196,11 @@ def _segments(case: Case, plain: Run) -> Iterator[Cause | Unchecked]:
         return
     confidence = 1 - (1 - case.confidence) / len(names)
     ratios = {name: _segment_ratio(case, plain, name, confidence) for name in names}
+    paid = sum(each is not None and each.high is not None and each.high < 1 for each in ratios.values())
     harmed = {name: each for name, each in ratios.items() if each is not None and each.low is not None and each.low > 1}
-    if not harmed:
+    if not harmed or not paid:
         return
     worst = max(harmed, key=lambda name: harmed[name].value)
-    paid = sum(each is not None and each.high is not None and each.high < 1 for each in ratios.values())
     yield Cause(
         "harmed_segment",
         f"{len(harmed)} of {len(names)} segments get slower and {paid} faster; {worst!a} takes {harmed[worst].value:.3g} times as long",
