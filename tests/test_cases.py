@@ -74,7 +74,7 @@ def stated(arm: str, row: dict[str, Any]) -> Run:
     counted = [each.acceptance for each in records or () if each.acceptance is not None]
     counts = counts_of(row["acceptance"]) if "acceptance" in row else AcceptanceCounts.pooled(counted) if counted else None
     return Run(
-        arm=Arm(row.get("arm", "baseline" if arm == "baseline" else "speculative")),
+        arm=Arm(row.get("arm", "baseline" if arm.endswith("baseline") else "speculative")),
         speculation=speculation_of(*row["speculation"]) if "speculation" in row else None,
         load=Load(concurrency=row["concurrency"], rate_per_s=None),
         requests=records,
@@ -91,7 +91,7 @@ def stated(arm: str, row: dict[str, Any]) -> Run:
 
 def inputs_of(row: dict[str, Any], folder: Path) -> dict[str, Path]:
     """The row's files by the name that its arguments give them."""
-    files = {name: DATA / path for name, path in row.get("inputs", {}).items()}
+    files = {"folder": folder} | {name: DATA / path for name, path in row.get("inputs", {}).items()}
     for name, figures in row.get("stated", {}).items():
         files[name] = folder / f"{name}.json"
         write_run(stated(name, figures), files[name])

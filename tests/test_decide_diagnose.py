@@ -458,6 +458,17 @@ def test_a_diagnosis_is_of_a_run_with_drafts() -> None:
         seen(plain(), plain())
 
 
+def test_a_baseline_under_another_load_is_compared_with_nothing() -> None:
+    """One request alone against a full batch is slow for another reason than drafts."""
+    baseline, speculative = compared(3.66, counts(1000, 2200))
+    alone, full = (replace(each, load=Load(concurrency=load, rate_per_s=None)) for each, load in ((baseline, 1), (speculative, 64)))
+    found = seen(alone, full)
+    assert found.figures.speedup is None
+    assert "verification_cost" not in [each.code for each in found.causes]
+    assert "different_loads" in [each.code for each in found.warnings]
+    assert "under the same load" in unchecked(alone, full)["verification_cost"]
+
+
 def test_every_code_has_a_kind_and_a_sentence() -> None:
     """The table is what the reference is checked against."""
     assert all(words and code == code.lower() for code, (_, words) in CODES.items())

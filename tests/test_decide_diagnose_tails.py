@@ -123,14 +123,16 @@ def stalled(when: RequestTiming, at: int, *, by: float) -> RequestTiming:
 
 
 def interfered(*, sees_chunks: bool = True, every: int = 1) -> tuple[Run, Run]:
-    """Twenty-four requests in pairs: the second's prompt stops the first's tenth gap for 40 ms, with drafts only."""
+    """Twenty-four requests in pairs: the second's prompt stops the first's eleventh gap for 40 ms, with drafts only,
+    and its first token comes out of the step that ends that gap.
+    """
     records, slow = [], []
     for i in range(24):
         start = 10.0 * (i // 2)
         first = drafted(i, sent_at_s=start, gaps_s=[0.012] * 60, per_step=3 if i % 12 else 1)
         if i % 2 == 0 and (i // 2) % every == 0:
             first = replace(first, timing=stalled(first.timing, 10, by=0.040))
-        second = drafted(i, sent_at_s=start + 0.13, gaps_s=[0.012] * 60, per_step=3, ttft_s=0.11)
+        second = drafted(i, sent_at_s=start + 0.13, gaps_s=[0.012] * 60, per_step=3, ttft_s=0.142)
         records.append(first if i % 2 == 0 else second)
         slow.append(records[-1])
     if not sees_chunks:

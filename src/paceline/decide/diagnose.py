@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from paceline.decide.break_even import same_load
 from paceline.decide.cautions import evidence_cautions
 from paceline.decide.diagnosis.acceptance import acceptance_causes
 from paceline.decide.diagnosis.case import Case, Measured, measured
@@ -77,7 +78,8 @@ class Diagnosis:
 
 
 def diagnose(baseline: Run | None, speculative: Run, *, asked: Asked, rng: np.random.Generator) -> Diagnosis:
-    """The causes that the evidence of one load points to. `baseline` may be missing, or an earlier speculative run.
+    """The causes that the evidence of one load points to. `baseline` may be missing, or an earlier speculative run; one under another load
+    is compared with nothing.
 
     Raises:
         BadInputError: the second run is a baseline.
@@ -85,9 +87,10 @@ def diagnose(baseline: Run | None, speculative: Run, *, asked: Asked, rng: np.ra
     """
     if speculative.arm is not Arm.SPECULATIVE:
         raise BadInputError("a diagnosis is of a run with drafts; give the baseline first and the speculative run last")
-    figures = measured(baseline, speculative, confidence=asked.confidence, rng=rng)
+    comparable = baseline if baseline is not None and same_load(baseline, speculative) else None
+    figures = measured(comparable, speculative, confidence=asked.confidence, rng=rng)
     case = Case(
-        baseline=baseline,
+        baseline=comparable,
         speculative=speculative,
         answers=asked.answers,
         losslessness=asked.losslessness,
