@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from paceline.decide.diagnosis.case import Case
 from paceline.speculation.acceptance import tokens_from_conditional
 
-__all__ = ["USUAL_CONDITIONAL", "Shortfall", "shortfall"]
+__all__ = ["Shortfall", "USUAL_CONDITIONAL", "shortfall"]
 
 USUAL_CONDITIONAL = 0.7
 HEAD, LOOKUP = (0.15, 0.15), (0.05, 0.03)
