@@ -182,5 +182,16 @@ def test_a_stage_that_lasts_says_how_long() -> None:
 
 def test_a_verdict_without_findings_has_no_table() -> None:
     """Nothing tested, nothing tabled."""
-    bare = Verdict(concurrency=None, findings=(), segments_to_ship=(), break_even_alpha=None, alpha=None, warnings=())
+    bare = Verdict(
+        concurrency=None,
+        findings=(),
+        segments_to_ship=(),
+        break_even_alpha=None,
+        break_even_tokens_per_step=None,
+        alpha=None,
+        tokens_per_step=None,
+        requests_needed=None,
+        routing=None,
+        warnings=(),
+    )
     assert verdict_text(bare).startswith("Cannot tell yet: No claim was tested.")
