@@ -31,6 +31,7 @@ from paceline.decide.measured import metric_estimate, needs_requests, segments_o
 from paceline.decide.routing import routing
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.run import Arm, Run
+from paceline.stats.goodput import Slo, promising
 from paceline.stats.paired import requests_to_bound_quantile, requests_to_settle
 from paceline.verdict import ABOVE_BREAK_EVEN, Caution, Claim, Estimate, Finding, Holds, Verdict, judge
 
@@ -49,6 +50,7 @@ class Policy:
         confidence: of every interval, two-sided.
         alpha_floor: the textbook's floor on acceptance, for its verdict beside ours.
         felt_ttft_s: a rise of time to first token that stays below this is not felt; 0 makes every ratio count as it stands.
+        slo: the promised latencies that goodput is held to, None for those that the runs themselves state.
 
     """
 
@@ -57,6 +59,7 @@ class Policy:
     confidence: float
     alpha_floor: float
     felt_ttft_s: float
+    slo: Slo | None
 
     def __post_init__(self) -> None:
         """Reject a policy without claims, unknown metrics, and fractions that are none.
@@ -91,7 +94,7 @@ def default_claims(margin: float) -> tuple[Claim, ...]:
     )
 
 
-DEFAULT_POLICY = Policy(claims=default_claims(0.05), margin=0.05, confidence=0.95, alpha_floor=0.55, felt_ttft_s=FELT_TTFT_S)
+DEFAULT_POLICY = Policy(claims=default_claims(0.05), margin=0.05, confidence=0.95, alpha_floor=0.55, felt_ttft_s=FELT_TTFT_S, slo=None)
 
 
 def gate(baseline: Run, speculative: Run, *, policy: Policy, rng: np.random.Generator) -> Verdict:
@@ -107,6 +110,8 @@ def gate(baseline: Run, speculative: Run, *, policy: Policy, rng: np.random.Gene
         raise BadInputError(
             f"a gate takes the baseline first and the speculative run second, not {baseline.arm.value} and {speculative.arm.value}"
         )
+    if policy.slo is not None:
+        baseline, speculative = promising(baseline, policy.slo), promising(speculative, policy.slo)
     break_even = _break_even(baseline, speculative, policy, rng)
     asked = _Question(baseline, speculative, policy, rng, break_even)
     speedup, alpha = asked.estimate("speedup", None), asked.estimate("alpha", None)
@@ -197,7 +202,8 @@ class _Question:
         found = judge(claim, estimate)
         rise_s = self._longest_rise_s(claim, trusted=broken is None) if found.holds is not Holds.YES or broken is not None else None
         if rise_s is not None and rise_s < self.policy.felt_ttft_s:
-            why = f"a rise of at most {rise_s:.3f} s is not felt (below {self.policy.felt_ttft_s:g} s), though {found.why}"
+            though = found.why if broken is None else f"{broken.code}: {broken.message}"
+            why = f"a rise of at most {rise_s:.3f} s is not felt (below {self.policy.felt_ttft_s:g} s), though {though}"
             return _Judged(Finding(claim=claim, estimate=estimate, holds=Holds.YES, why=why), None)
         if broken is not None:
             return self._open(claim, estimate, f"{broken.code}: {broken.message}")
