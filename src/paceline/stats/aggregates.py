@@ -24,7 +24,7 @@ from paceline.verdict import Estimate
 
 __all__ = ["ASSUMED_SPREAD", "UNEVEN", "aggregate_mean", "aggregate_share", "fitted_quantile", "fitted_spread"]
 
-ASSUMED_SPREAD = 0.5  # paces of requests on one server at one load: .05 to .4 in the runs that we have, see docs/concepts/statistics.md
+ASSUMED_SPREAD = 0.5  # as a mix of segments that accept .1, .7 and .9 of K = 3 spreads; one kind of traffic spreads by .05 to .3
 UNEVEN = 2.0  # requests of unequal length weigh like half as many of equal length (1 + their variation², taken as 1)
 MOST_ERROR = 1.0  # beyond a factor e to either side an interval says nothing
 
