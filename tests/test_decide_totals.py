@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paceline.decide.gate import DEFAULT_POLICY, gate
-from paceline.decide.measured import metric_estimate
+from paceline.decide.measured import difference, metric_estimate
 from paceline.decide.totals import requests_counted, summary_estimate, totals_caution
 from paceline.run import Arm, Run, Summary
 from paceline.speculation.counts import AcceptanceCounts
@@ -120,6 +120,14 @@ def test_acceptance_is_held_against_the_break_even_or_its_prior() -> None:
     assert "no_break_even" in {each.code for each in prior.warnings}
     points = tuple(replace(each, step_seconds=None) for each in moe(n=None))
     assert verdict_on((points[0], points[1]), above).findings[0].holds is Holds.CANNOT_TELL
+
+
+def test_a_difference_needs_both_ends() -> None:
+    """3 (2 to 5) − 1 (unknown to 2): 2, down to 2 − √2, up to nobody knows."""
+    first = Estimate(value=3, low=2, high=5, confidence=0.95, n=9)
+    found = difference(first, Estimate(value=1, low=None, high=2, confidence=0.95, n=4))
+    assert found.low == pytest.approx(2 - 2**0.5)
+    assert (found.value, found.high, found.n) == (2, None, 4)
 
 
 def test_requests_of_both_arms_have_their_acceptance_held_against_the_break_even() -> None:

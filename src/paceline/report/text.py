@@ -49,11 +49,18 @@ def _routing(routing: Routing | None) -> Iterator[str]:
         return
     rows = [(each.name, f"{each.share:.0%}", interval(each.speedup), interval(each.slower), PAYS[each.pays]) for each in routing.segments]
     yield columns(("segment", "requests", "speed-up", "slower requests", "drafting"), rows)
-    sent = ascii_controls(", ".join(routing.routed)) or "no segment"
-    yield (
-        f"drafts for all: speed-up {interval(routing.all_on)}, {interval(routing.harmed_all_on)} of requests slower\n"
-        f"drafts for {sent} only: speed-up {interval(routing.with_routing)}, {interval(routing.harmed_routed)} slower; for none: 1"
-    )
+    yield "\n".join(_routed(routing))
+
+
+def _routed(routing: Routing) -> Iterator[str]:
+    yield f"drafts for all: speed-up {interval(routing.all_on)}, {interval(routing.harmed_all_on)} of requests slower"
+    if not routing.routed:
+        yield "no segment gains: drafts for none"
+    elif len(routing.routed) == len(routing.segments):
+        yield "every segment gains: routing adds nothing"
+    else:
+        sent = ascii_controls(", ".join(routing.routed))
+        yield f"drafts for {sent} only: speed-up {interval(routing.with_routing)}, {interval(routing.harmed_routed)} of requests slower"
 
 
 def latency_table(rows: Sequence[LatencyRow]) -> str:
