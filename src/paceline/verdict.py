@@ -21,10 +21,12 @@ __all__ = [
     "Holds",
     "Routing",
     "SegmentGain",
+    "UNFELT_RISE",
     "Verdict",
     "judge",
 ]
 
+UNFELT_RISE = "a rise of at most"  # how the reason of a claim begins that holds because its rise is too short to be felt
 ABOVE_BREAK_EVEN = "alpha_above_break_even"  # α − the α at which drafting pays, written `alpha >= break_even + 0.05`
 
 

@@ -3,7 +3,7 @@
 Each code says how much it takes away.
 
     refuses      no claim is answered: something other than drafting differs, or the traffic is none that anybody has
-    some         claims on what it distorts (times to first token, whole answers, throughput, goodput) are not answered, the others are
+    some         claims on what it distorts (`DISTORTS`) are not answered, the others are
     warns        claims are answered; the reader is told
 
 A check that lacks its evidence says nothing: the absence of a warning is no proof.
@@ -16,12 +16,12 @@ from types import MappingProxyType
 import numpy as np
 
 from paceline.errors import printable
-from paceline.run import Run
+from paceline.run import Evidence, Run
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.stats.paired import MATCHED_SHARE
 from paceline.verdict import Caution
 
-__all__ = ["CODES", "Reach", "comparability_cautions", "reach_of", "takes_away"]
+__all__ = ["CODES", "DISTORTS", "Reach", "comparability_cautions", "reach_of", "takes_away"]
 
 
 class Reach(StrEnum):
@@ -43,7 +43,7 @@ CODES: Mapping[str, Reach] = MappingProxyType(
         "client_saturated": Reach.REFUSES,
         "cold_server": Reach.SOME,
         "different_loads": Reach.REFUSES,
-        "different_output_lengths": Reach.WARNS,
+        "different_output_lengths": Reach.SOME,
         "different_requests": Reach.WARNS,
         "different_sampling": Reach.REFUSES,
         "different_seeds": Reach.WARNS,
@@ -73,7 +73,14 @@ CODES: Mapping[str, Reach] = MappingProxyType(
         "zero_finished": Reach.WARNS,
     }
 )
-DISTORTED = ("ttft", "e2e", "output_tokens_per_s", "goodput")
+FIRST_TOKENS = ("ttft", "e2e", "output_tokens_per_s", "goodput")
+DISTORTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "cold_server": FIRST_TOKENS,
+        "different_output_lengths": ("e2e", "output_tokens_per_s"),
+        "prefix_cache_in_one_arm": FIRST_TOKENS,
+    }
+)
 
 SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "ignore_eos", "api", "dataset_name")
 TOKENIZERS = ("tokenizer", "tokenizer_id")
@@ -100,7 +107,7 @@ def reach_of(code: str) -> Reach:
 def takes_away(caution: Caution, metric: str) -> bool:
     """Whether a claim on `metric` is not answered because of it."""
     reach = reach_of(caution.code)
-    return reach is Reach.REFUSES or (reach is Reach.SOME and metric.startswith(DISTORTED))
+    return reach is Reach.REFUSES or metric.startswith(DISTORTS.get(caution.code, ()))
 
 
 def comparability_cautions(baseline: Run, speculative: Run) -> Iterator[Caution]:
@@ -126,7 +133,7 @@ def _traffic(run: Run) -> Iterator[Caution]:
         yield Caution(
             "one_prompt_repeated", f"the {arm} arm's {requests} requests repeat one prompt: caches and drafts learn it, users send others"
         )
-    elif requests >= FEWEST_LENGTHS and "distinct_prompts" not in told:
+    elif requests >= FEWEST_LENGTHS and "distinct_prompts" not in told and run.provenance.evidence is Evidence.MEASURED:
         lengths = {each.prompt_tokens for each in run.requests or ()}
         if len(lengths) == 1 and lengths != {0}:
             yield Caution(

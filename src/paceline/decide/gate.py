@@ -33,7 +33,7 @@ from paceline.errors import BadInputError, NoEvidenceError
 from paceline.run import Arm, Run
 from paceline.stats.goodput import Slo, promising
 from paceline.stats.paired import requests_to_bound_quantile, requests_to_settle
-from paceline.verdict import ABOVE_BREAK_EVEN, Caution, Claim, Estimate, Finding, Holds, Verdict, judge
+from paceline.verdict import ABOVE_BREAK_EVEN, UNFELT_RISE, Caution, Claim, Estimate, Finding, Holds, Verdict, judge
 
 __all__ = ["DEFAULT_POLICY", "FELT_TTFT_S", "Policy", "default_claims", "gate", "gate_by_concurrency", "production_verdict"]
 
@@ -203,7 +203,7 @@ class _Question:
         rise_s = self._longest_rise_s(claim, trusted=broken is None) if found.holds is not Holds.YES or broken is not None else None
         if rise_s is not None and rise_s < self.policy.felt_ttft_s:
             though = found.why if broken is None else f"{broken.code}: {broken.message}"
-            why = f"a rise of at most {rise_s:.3f} s is not felt (below {self.policy.felt_ttft_s:g} s), though {though}"
+            why = f"{UNFELT_RISE} {rise_s:.3f} s is not felt (below {self.policy.felt_ttft_s:g} s), though {though}"
             return _Judged(Finding(claim=claim, estimate=estimate, holds=Holds.YES, why=why), None)
         if broken is not None:
             return self._open(claim, estimate, f"{broken.code}: {broken.message}")
