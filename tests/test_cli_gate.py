@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from paceline.cli.experimenting import policy_inputs, policy_of
+from paceline.cli.main import build_parser
 from paceline.files.runfile import write_run
 from tests.conftest import Answer
 from tests.strategies_runs import pair
@@ -63,6 +65,18 @@ def test_a_policy_states_the_promises_that_goodput_is_held_to(folder: Path, pace
     document = said(gated(paceline, folder, "--policy", str(policy), "--json"))
     assert document["findings"][0]["holds"] == "yes"
     assert 0.2 < document["findings"][0]["estimate"]["value"] < 0.9
+
+
+@pytest.mark.parametrize("verb", [["rollout"], ["plan", "runs"]])
+def test_a_rollout_and_a_plan_take_the_same_policy(folder: Path, verb: list[str]) -> None:
+    """A policy that only the gate reads would be another one than the rollout's."""
+    path = folder / "policy.toml"
+    path.write_text('claims = ["tpot_mean.ratio <= 0.95"]\nmargin = 0.1\n')
+    options = build_parser().parse_args([*verb, "--policy", str(path), "--confidence", ".9"])
+    found = policy_of(options)
+    assert [str(each) for each in found.claims] == ["tpot_mean.ratio <= 0.95"]
+    assert (found.margin, found.confidence, found.alpha_floor) == (0.1, 0.9, 0.55)
+    assert policy_inputs(options).keys() == {"policy.toml"}
 
 
 def test_an_unknown_metric_or_key_of_a_policy_is_bad_input_that_names_the_nearest(folder: Path, paceline: Paceline) -> None:

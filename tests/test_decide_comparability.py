@@ -200,8 +200,13 @@ def test_a_server_that_never_decodes_more_than_48_is_sglangs_silent_limit() -> N
 @pytest.mark.parametrize("code", sorted(code for code, reach in CODES.items() if reach is Reach.REFUSES))
 def test_a_refusal_answers_no_claim(code: str) -> None:
     """Whatever ships on a comparison that is none has shipped on nothing."""
-    baseline, speculative = pair(n=400, step_s=0.012, alphas={"chat": 0.7})
-    verdict = gate(baseline, replace(speculative, cautions=(Caution(code, "why"),)), policy=DEFAULT_POLICY, rng=np.random.default_rng(1))
+    baseline, speculative = pair(n=40, step_s=0.012, alphas={"chat": 0.7})
+    verdict = gate(
+        baseline,
+        replace(speculative, cautions=(Caution(code, "why"),)),
+        policy=replace(DEFAULT_POLICY, claims=DEFAULT_POLICY.claims[1:]),
+        rng=np.random.default_rng(1),
+    )
     assert verdict.decision is Decision.CANNOT_TELL
     assert all(each.why == f"{code}: why" for each in verdict.findings)
     assert verdict.routing is None
