@@ -1,17 +1,114 @@
-"""What a block's run says of the server beyond the answers."""
+"""What a block's answers amount to, on servers that speak as llama-server does: a message per token, totals at the end, own counters."""
+
+import json
+from dataclasses import replace
 
 import pytest
 
-from paceline.jobs.bench_runs import Measured, Settings, part_of, whole_run
+from paceline.jobs.bench_runs import Measured, Scrapes, Settings, part_of, whole_run
 from paceline.live.http_connection import Received, StreamEnd
 from paceline.live.openai import Ask, Server
 from paceline.live.sending import Sent
 from paceline.run import Arm, Load, Run
 
+MS = 1_000_000
+SERVER = Server(url="http://127.0.0.1:1", api="chat", model="m", dialect=None)
 SETTINGS = Settings(speculation=None, arguments={}, inputs={}, seed=1, cautions=(), count_tokens=None)
+COUNTERS = """\
+llamacpp:tokens_predicted_total {tokens}
+llamacpp:spec_decode_num_drafts_total {drafts}
+llamacpp:spec_decode_num_draft_tokens_total {drafted}
+llamacpp:spec_decode_num_accepted_tokens_total {accepted}
+"""
 
 
-def sent(number: int) -> Sent:
+def counters(*, tokens: int, drafts: int, drafted: int, accepted: int) -> str:
+    return COUNTERS.format(tokens=tokens, drafts=drafts, drafted=drafted, accepted=accepted)
+
+
+def llama_answer(at_ms: list[float], *, drafted: int, accepted: int) -> Received:
+    """One message per token at these times, then usage and timings."""
+    packets = [(round(at_ms[0] * MS), b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")]
+    for number, each in enumerate(at_ms):
+        delta = {"choices": [{"index": 0, "delta": {"content": " x"}, "finish_reason": None}]}
+        timings = {"prompt_n": 5, "predicted_n": number + 1}
+        packets.append((round(each * MS), f"data: {json.dumps({**delta, 'timings': timings})}\n\n".encode()))
+    timings = {"prompt_n": 5, "predicted_n": len(at_ms)} | ({"draft_n": drafted, "draft_n_accepted": accepted} if drafted else {})
+    usage = {"prompt_tokens": 5, "completion_tokens": len(at_ms)}
+    stop = {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}
+    end = f"data: {json.dumps(stop)}\n\ndata: {json.dumps({'choices': [], 'usage': usage, 'timings': timings})}\n\ndata: [DONE]\n\n"
+    packets.append((round(at_ms[-1] * MS), end.encode()))
+    return Received(
+        sent_at_ns=0,
+        status=200,
+        headers={"content-type": "text/event-stream"},
+        packets=tuple(packets),
+        ended=StreamEnd.COMPLETE,
+        ended_at_ns=round(at_ms[-1] * MS),
+        error=None,
+        received_bytes=1,
+        sent_twice=False,
+    )
+
+
+def run_of(received: Received, *, arm: Arm = Arm.SPECULATIVE, scrapes: Scrapes = (None, None)) -> Run:
+    ask = Ask(id="a", segment="chat", messages=None, prompt="p", max_tokens=7, temperature=0.0, seed=1, extra={})
+    sent = Sent(ask=ask, due_ns=0, received=received)
+    made = Measured(arm=arm, server=SERVER, sent=(sent,), counted=frozenset({"a"}), warm_up_rounds=1)
+    load = Load(concurrency=1, rate_per_s=None)
+    return part_of(made, made.answers(None), load, SETTINGS, watched=None, scrapes=scrapes)
+
+
+def codes(run: Run) -> set[str]:
+    return {each.code for each in run.cautions}
+
+
+BURSTS = llama_answer([50, 74, 74.1, 74.2, 98, 98.1, 122], drafted=9, accepted=3)
+
+
+def test_seconds_per_step_count_steps_not_messages() -> None:
+    """llama-server sends the tokens of one step as several messages; the mean gap between them is the pace per token, not per step."""
+    run = run_of(BURSTS)
+    assert run.step_seconds == pytest.approx(0.024)
+    assert run.acceptance.steps == 3
+    assert run.acceptance.tokens_per_step == 2.0
+
+
+def test_messages_in_bursts_are_said() -> None:
+    """Somebody who compares its gaps with another server's would find a P50 of nothing and a diluted P99."""
+    assert "tokens_in_bursts" in codes(run_of(BURSTS))
+    plain = llama_answer([50, 70, 90, 110], drafted=0, accepted=0)
+    assert "tokens_in_bursts" not in codes(run_of(plain, arm=Arm.BASELINE))
+
+
+def test_a_speculative_server_that_drafts_nothing_is_said() -> None:
+    """A draft model without --spec-type is loaded and not used, without a word (llama.cpp issue 25345)."""
+    idle = counters(tokens=10, drafts=0, drafted=0, accepted=0), counters(tokens=17, drafts=0, drafted=0, accepted=0)
+    run = run_of(llama_answer([50, 70, 90, 110], drafted=0, accepted=0), scrapes=idle)
+    assert [each.code for each in run.cautions].count("nothing_drafted") == 1
+    assert "acceptance_not_measured" not in codes(run)
+    assert "nothing_drafted" not in codes(run_of(llama_answer([50, 70], drafted=0, accepted=0), arm=Arm.BASELINE, scrapes=idle))
+    assert "nothing_drafted" not in codes(run_of(BURSTS))
+
+
+def test_counters_of_other_servers_than_vllm_are_read() -> None:
+    """An answer without counts of its own leaves the counters; those of llama-server say no less than vLLM's."""
+    before, after = counters(tokens=0, drafts=0, drafted=0, accepted=0), counters(tokens=7, drafts=3, drafted=9, accepted=3)
+    silent = replace(
+        BURSTS, packets=tuple((at, data.replace(b'"draft_n"', b'"x"').replace(b"predicted_n", b"y")) for at, data in BURSTS.packets)
+    )
+    run = run_of(silent, scrapes=(before, after))
+    assert run.provenance.arguments["acceptance_from"] == "the server's counters"
+    assert (run.acceptance.drafts, run.acceptance.accepted_tokens) == (3, 3)
+
+
+def test_a_baseline_that_drafts_is_said() -> None:
+    """With speculation on in both arms the comparison shows nothing."""
+    before, after = counters(tokens=0, drafts=0, drafted=0, accepted=0), counters(tokens=7, drafts=3, drafted=9, accepted=3)
+    assert "baseline_drafts" in codes(run_of(BURSTS, arm=Arm.BASELINE, scrapes=(before, after)))
+
+
+def cut_off(number: int) -> Sent:
     """One request that failed at once: its figures do not matter here."""
     ask = Ask(id=f"r{number}", segment="all", messages=None, prompt="p", max_tokens=4, temperature=0.0, seed=number, extra={})
     received = Received(
@@ -45,7 +142,7 @@ def part(before: str | None, after: str | None, *, requests: int = 4) -> Run:
     made = Measured(
         arm=Arm.BASELINE,
         server=Server(url="http://127.0.0.1:1", api="completions", model="m", dialect=None),
-        sent=tuple(sent(each) for each in range(requests)),
+        sent=tuple(cut_off(each) for each in range(requests)),
         counted=frozenset(f"r{each}" for each in range(requests)),
         warm_up_rounds=1,
     )

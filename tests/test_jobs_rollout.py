@@ -50,6 +50,7 @@ JOB = Job(
     version=VERSION,
     ngram=(2, 4),
     servers=None,
+    resume=False,
     rehearse=False,
     arguments={"traffic": ["openai_chat.jsonl"]},
     command=("paceline", "rollout", "--traffic", "openai_chat.jsonl"),

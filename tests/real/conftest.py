@@ -32,3 +32,15 @@ def engine_python() -> Path:
 def model_dir() -> Path:
     """SmolLM2-135M-Instruct as a folder that transformers loads."""
     return needed("PACELINE_MODEL_DIR", "SmolLM2-135M-Instruct")
+
+
+@pytest.fixture(scope="session")
+def llama_server() -> Path:
+    """A llama-server."""
+    return needed("PACELINE_LLAMA_SERVER", "llama-server")
+
+
+@pytest.fixture(scope="session")
+def llama_gguf() -> Path:
+    """A small model as GGUF."""
+    return needed("PACELINE_LLAMA_GGUF", "SmolLM2-135M-Instruct as GGUF")

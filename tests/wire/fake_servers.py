@@ -60,13 +60,13 @@ def speculative(step_s: float, drafts: Drafting, *, record: Path | None = None, 
 
 
 @contextmanager
-def served(settings: FakeServer) -> Iterator[Running]:
-    """The server, listening on a free port of this machine."""
+def served(settings: FakeServer, *, port: int = 0) -> Iterator[Running]:
+    """The server, listening on a port of this machine: a free one, or that one."""
     up, down = threading.Event(), threading.Event()
     found: list[Running] = []
 
     async def run() -> None:
-        running = await serve(settings)
+        running = await serve(settings, port=port)
         found.append(running)
         up.set()
         while not down.is_set():

@@ -281,6 +281,44 @@ def test_what_cannot_be_measured_is_said_before_anything_is_sent(
     assert not (tmp_path / "out" / "blocks").exists()
 
 
+def test_a_server_that_is_gone_stops_the_test_and_resume_asks_again(
+    log: Path, tmp_path: Path, paceline: Callable[[Sequence[str]], Answer]
+) -> None:
+    """A hundred failures at a dead port are no measurement, and must not be kept as one."""
+    out = tmp_path / "out"
+    faults = tmp_path / "faults.toml"
+    faults.write_text("[[fault]]\nkind = 'restart'\nseconds = 600\nrequests = [80]\n", encoding="utf-8")
+    with served(plain(0.001, faults=read_faults(faults))) as server:
+        port, arguments = server.port, command(log, out, "--baseline", server.url, "--requests", "120")
+        stopped_at = paceline(arguments)
+    assert (stopped_at.code, "server is gone" in stopped_at.err, "--resume" in stopped_at.err) == (3, True, True)
+    with served(plain(0.001), port=port):
+        done = paceline([*arguments, "--resume", "--json"])
+    assert done.code in (0, 4), done.err
+    assert json.loads(done.out)["arms"]["baseline"]["failed"] == 0
+    assert len({each.id for each in run_of(out, "baseline").requests or ()}) == 120
+
+
+def test_another_server_does_not_go_into_the_same_folder(log: Path, tmp_path: Path, paceline: Callable[[Sequence[str]], Answer]) -> None:
+    """The old server's figures under the new one's name are believed."""
+    out = tmp_path / "out"
+    with served(plain(0.001)) as one, served(plain(0.001)) as two:
+        assert paceline(command(log, out, "--baseline", one.url)).code in (0, 4)
+        other = paceline(command(log, out, "--baseline", two.url, "--resume"))
+    assert (other.code, "of a server whose URL was" in other.err) == (2, True)
+
+
+def test_an_arm_that_lost_requests_is_not_compared(log: Path, tmp_path: Path, paceline: Callable[[Sequence[str]], Answer]) -> None:
+    """Those that finished are the easy ones."""
+    faults = tmp_path / "faults.toml"
+    faults.write_text(f"[[fault]]\nkind = 'error'\nstatus = 500\nrequests = {list(range(10, 100, 4))}\n", encoding="utf-8")
+    with served(plain(0.002)) as one, served(speculative(0.002, DRAFTS, faults=read_faults(faults))) as two:
+        answer = paceline(command(log, tmp_path / "out", "--baseline", one.url, "--speculative", two.url, "--json"))
+    body = json.loads(answer.out)
+    assert (answer.code, body["speedup"]) == (4, None)
+    assert "requests_missing" in [each["code"] for each in body["warnings"]]
+
+
 def test_the_key_is_in_no_file(log: Path, tmp_path: Path, paceline: Callable[[Sequence[str]], Answer]) -> None:
     """A results folder is sent to a colleague, or committed."""
     before = os.environ.get("PACELINE_API_KEY")

@@ -41,6 +41,25 @@ def test_two_servers_are_measured_and_decide(log: Path, tmp_path: Path, paceline
     assert not (out / "rehearsal").exists()
 
 
+def test_a_measurement_is_decided_from_again_only_where_that_is_asked_for(
+    log: Path, tmp_path: Path, paceline: Callable[[Sequence[str]], Answer]
+) -> None:
+    """A second rollout after a change of the server must not show the first one's figures."""
+    out = tmp_path / "out"
+    with served(plain(0.004)) as one, served(speculative(0.004, drafting(all=(0.8, 0.6, 0.5, 0.4, 0.3)))) as two:
+        servers = ["--baseline", one.url, "--speculative", two.url, "--measured-requests", "6", "--max-tokens", "12"]
+        arguments = ["rollout", "--traffic", str(log), *ASKED, *servers, "--concurrency", "2", "--out", str(out)]
+        longer = paceline(arguments)
+        assert (longer.code, "give --draft-tokens 5 --resume" in longer.err) == (2, True)
+        again = paceline(arguments)
+        assert (again.code, "add --resume" in again.err) == (2, True)
+        assert paceline([*arguments, "--draft-tokens", "5", "--resume"]).code == 0
+        untold = paceline(["rollout", "--traffic", str(log), *servers, "--out", str(tmp_path / "other")])
+    assert (untold.code, "--target and --method" in untold.err) == (2, True)
+    planned = paceline(["plan", str(out / "bench")])
+    assert (planned.code, "name it with --target" in planned.err) == (2, True)
+
+
 def test_one_server_is_no_rollout(log: Path, tmp_path: Path, paceline: Callable[[Sequence[str]], Answer]) -> None:
     """A verdict needs both arms."""
     answer = paceline(["rollout", "--traffic", str(log), *ASKED, "--baseline", "http://127.0.0.1:9", "--out", str(tmp_path / "out")])

@@ -31,7 +31,7 @@ METHODS_OF: Mapping[str, frozenset[Method]] = MappingProxyType(
     }
 )
 PREDICTING = frozenset({"forecast", "memory", "simulate", "sweep"})  # they price a head from its target, whatever its name
-ONLY_MEASURED = ("model", "measured_requests", "max_tokens", "temperature")
+ONLY_MEASURED = ("resume", "model", "measured_requests", "max_tokens", "temperature")
 ONLY_SIMULATED = ("requests", "spread", "rejection", "token_budget")
 
 

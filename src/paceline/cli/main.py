@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     options = build_parser().parse_args(words)
     try:
-        refuse_idle(options, given_options(options, words))
+        options.given = given_options(options, words)
+        refuse_idle(options, options.given)
         code: int = options.run(options)
     except PacelineError as error:
         complain(options.verb, str(error))

@@ -55,10 +55,11 @@ def _add_rollout(verbs: Verbs) -> None:
     servers.add_argument("--speculative", metavar="URL", default=None, help="your server with drafts")
     servers.add_argument("--model", metavar="NAME", default=None, help="the model's name, where a server has several")
     servers.add_argument(
-        "--measured-requests", type=positive_int, default=200, metavar="N", help="requests measured per arm and point (200)"
+        "--measured-requests", type=positive_int, default=300, metavar="N", help="requests measured per arm and point (300)"
     )
     servers.add_argument("--max-tokens", type=positive_int, default=256, metavar="N", help="longest output asked for (default 256)")
     servers.add_argument("--temperature", type=not_negative, default=0.0, metavar="T", help="sent with every request (default 0)")
+    servers.add_argument("--resume", action="store_true", help="go on with a measurement that was stopped, or decide again from it")
     servers.add_argument("--no-rehearsal", action="store_true", help="start no fake servers")
     parser.add_argument("--exit-verdict", action="store_true", help="exit by the verdict, as gate does")
     add_engine(parser)

@@ -15,7 +15,7 @@ from paceline.jobs.asking import Asking
 from paceline.jobs.bench_asked import BenchAsked
 from paceline.jobs.labels import described
 from paceline.jobs.launch import launch_commands
-from paceline.jobs.planning import Circumstances, compared, need_same, output_shares, planned, read_pairs
+from paceline.jobs.planning import Circumstances, compared, need_same, need_told, output_shares, planned, read_pairs
 from paceline.jobs.rollout import Job, roll_out
 from paceline.jobs.scenario import scenario
 from paceline.jobs.simulation import limits_of
@@ -47,6 +47,7 @@ def job_of(options: argparse.Namespace) -> Job:
         version=vllm_version(options.engine_version),
         ngram=(options.ngram_min, options.ngram_max),
         servers=_servers(options),
+        resume=options.resume,
         rehearse=not options.no_rehearsal,
         arguments=arguments(options),
         command=("paceline", *(_without_folder(each) for each in sys.argv[1:])),
@@ -67,6 +68,9 @@ def _servers(options: argparse.Namespace) -> BenchAsked | None:
         raise BadInputError(
             "a rollout measures two servers, --baseline URL and --speculative URL; with one GPU run `bench` twice, then `plan`"
         )
+    untold = [name for name in ("target", "method") if name not in options.given]
+    if untold:
+        raise BadInputError(f"servers are measured, so say what they run: --{' and --'.join(untold)}")
     asked = scenario_asked(options)
     return BenchAsked(
         urls=urls,
@@ -121,6 +125,7 @@ def run_plan(options: argparse.Namespace) -> int:
         asked, found, version, ngram=(options.ngram_min, options.ngram_max), limits=limits_of(options.max_requests, options.token_budget)
     )
     pairs = read_pairs(tuple(options.evidence))
+    need_told(pairs, options.given)
     need_same(pairs, described(found), found.speculation)
     comparisons = tuple(compared(*pair, policy=policy, seed=options.seed) for pair in pairs)
     where = Circumstances(found, commands, version, output_shares(pairs[-1][0]), options.requests_per_s)

@@ -19,7 +19,7 @@ import paceline
 __all__ = ["Progress", "answer", "arguments", "emit", "envelope", "progress", "say"]
 
 
-NOT_ARGUMENTS = frozenset({"run", "verb", "json", "out", "seed", "workers"})
+NOT_ARGUMENTS = frozenset({"run", "given", "verb", "json", "out", "seed", "workers"})
 
 
 def arguments(options: argparse.Namespace) -> dict[str, Any]:

@@ -21,7 +21,7 @@ SMALLEST_EFFECT = 0.1
 VISIBLE_SHARE = 0.2
 BUSY_SHARE = 0.9
 FELT_IN = ("ttft_s", "chunk_gap_s")
-TAIL_WEIGHS = 10  # one stamp in a hundred that is late by the whole effect hides it as well as all of them late by a tenth of it
+TAIL_WEIGHS = 5  # one stamp in a hundred that is late by the whole effect hides it as well as all of them late by a fifth of it
 
 
 def own_share(own_s: float, *, baseline_s: float, speculative_s: float) -> float:
@@ -65,14 +65,16 @@ def client_cautions(runs: Sequence[Run]) -> tuple[Caution, ...]:
     own_s = _worst(runs, "client_lag_mean_s")
     if own_s is None:
         return ()
-    own_s = max(own_s, (_worst(runs, "client_lag_s") or 0.0) / TAIL_WEIGHS)
+    tail_s = (_worst(runs, "client_lag_s") or 0.0) / TAIL_WEIGHS
+    late_s = (_worst(runs, "client_late_s") or 0.0) / TAIL_WEIGHS  # a request that left late waits longer for its first token
     busy = _worst(runs, "client_cpu_share")
     found = []
     for metric in FELT_IN:
         tails = [_tail_s(run, metric) for run in runs]
         known = [each for each in tails if each is not None]
         if known:
-            found.append(client_caution(metric, own_s, baseline_s=known[0], speculative_s=known[-1], cpu_share=busy))
+            own = max(own_s, tail_s, late_s if metric == "ttft_s" else 0.0)
+            found.append(client_caution(metric, own, baseline_s=known[0], speculative_s=known[-1], cpu_share=busy))
     return tuple(dict.fromkeys(each for each in found if each is not None))
 
 

@@ -5,6 +5,7 @@
     blocks/<load>/NNN-<arm>.came     its answers as they came, while it runs, packets with their instants
     blocks/<load>/NNN-<arm>.partMM.json     what a sitting that was stopped finished of it
     answers/<load>-<arm>.jsonl       the texts, by request
+    servers/<arm>.json     which server an arm was measured on; another one does not go into the same folder
     scrapes/<load>/NNN-<arm>-before.prom, -after.prom     what /metrics said around it
     runs/<load>-<arm>.json           all blocks joined
 
@@ -81,15 +82,31 @@ class BenchFolder:
         make_folder(self.path)
         write_text(file, json.dumps({"schema": BENCH_SCHEMA, "plan": plan}, indent=2, ensure_ascii=False) + "\n")
 
+    def need_server(self, arm: Arm, identity: Mapping[str, str]) -> None:
+        """Nothing, where this arm was not yet measured or was on the same server; what it was is kept.
+
+        Raises:
+            BadInputError: the folder holds this arm of another server.
+
+        """
+        file = self.path / "servers" / f"{arm.value}.json"
+        if file.is_file():
+            found = _read_object(file)
+            for key, value in identity.items():
+                if found.get(key) != value:
+                    raise BadInputError(
+                        f"{printable(str(self.path))} holds the {arm.value} arm of a server whose {key} was "
+                        f"{printable(found.get(key))}, and now it is {printable(value)}; choose another folder for --out"
+                    )
+            return
+        make_folder(file.parent)
+        write_text(file, json.dumps(identity, indent=2, ensure_ascii=False) + "\n")
+
     def _has_begun(self, arm: Arm) -> bool:
         return next((self.path / "blocks").glob(f"*/*-{arm.value}.*"), None) is not None
 
     def _need_same(self, file: Path, plan: Mapping[str, Any]) -> None:
-        try:
-            found = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise BadInputError(f"cannot read {printable(str(file))}: {error}; choose another folder for --out") from error
-        before = found.get("plan") if isinstance(found, dict) else None
+        before = _read_object(file).get("plan")
         if before != json.loads(json.dumps(plan)):
             differing = sorted(key for key in plan if not isinstance(before, dict) or before.get(key) != json.loads(json.dumps(plan[key])))
             raise BadInputError(
@@ -130,8 +147,11 @@ class BenchFolder:
             while head := lines.readline():
                 if not head.endswith(b"\n"):
                     return
-                told = json.loads(head)
-                body = lines.read(told["body_bytes"])
+                try:
+                    told = json.loads(head)
+                    body = lines.read(told["body_bytes"])
+                except (ValueError, KeyError, TypeError, RecursionError):  # the disk's doing, or somebody's; the rest is asked again
+                    return
                 if len(body) < told["body_bytes"] or lines.read(1) != b"\n":
                     return
                 yield Came(told=told, body=body)
@@ -176,3 +196,12 @@ class BenchFolder:
 
     def _block(self, load: str, stem: str, kind: str) -> Path:
         return self.path / "blocks" / load / f"{stem}.{kind}"
+
+
+def _read_object(file: Path) -> dict[str, Any]:
+    """What one of the folder's own files says; an empty object where it holds something else."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInputError(f"cannot read {printable(str(file))}: {error}; choose another folder for --out") from error
+    return found if isinstance(found, dict) else {}

@@ -50,6 +50,7 @@ MOST_WARM_UP_ROUNDS = 8
 SCRAPE_TIMEOUT_S = 10.0
 EXCERPT = 200
 OK = 200
+REFUSED_IN_A_ROW = 5  # nobody listens there any more
 SEGMENT_CONCURRENCY = 8
 
 
@@ -99,14 +100,20 @@ def measure_servers(bench: Bench, folder: BenchFolder, watcher: Watcher) -> bool
     """Measure what is not yet measured; whether all of it is there now. False: it was stopped, and what came is kept.
 
     Raises:
-        ServerFaultError: a server does not answer a warm-up as it should.
+        BadInputError: the folder holds an arm of another server.
+        ServerFaultError: a server does not answer a warm-up as it should, or was gone in the middle; what came is kept.
 
     """
+    for arm, server in bench.servers.items():
+        folder.need_server(arm, {"URL": server.root, "model": server.model})
     sitting = _Sitting(bench, folder, watcher)
     try:
         run_in_loop(sitting.measure())
     except KeyboardInterrupt:
         return False
+    except ExceptionGroup as group:
+        gone = next((each for each in group.exceptions if isinstance(each, ServerFaultError)), None)
+        raise group if gone is None else gone from None
     finally:
         for load in bench.loads:
             for stretch in sitting.stretches(load):
@@ -133,6 +140,8 @@ class _Sitting:
                 await self._measure(each)
         finally:
             self._http.close()
+        if not self._warm:
+            self._watcher.step("everything had been measured before; nothing was sent")
 
     def stretches(self, load: BenchLoad) -> Iterator["Stretch"]:
         """What is to be measured at one load; the segments follow from what the blocks could not tell."""
@@ -192,8 +201,15 @@ class _Sitting:
     async def _send(self, stretch: "Stretch", counted: Sequence[Ask]) -> tuple[list[Sent], Watched]:
         load, sent = stretch.load, list[Sent]()
         with self._folder.writer(load.name, stretch.stem) as writer:
+            refused = 0
 
             def on_done(each: Sent) -> None:
+                nonlocal refused
+                refused = refused + 1 if each.received.ended is StreamEnd.REFUSED else 0
+                if refused >= REFUSED_IN_A_ROW:
+                    raise ServerFaultError(
+                        f"the {stretch.arm.value} server is gone: {each.received.error}; start it again and go on with --resume"
+                    )
                 sent.append(each)
                 writer.add(came_of(each))
                 self._watcher.answered()
@@ -278,7 +294,8 @@ class _Sitting:
         known = {each.id: each for each in (*self._bench.to_ask.counted, *self._bench.to_ask.spare)}
         answered = {each.id for part in self._folder.parts(name, stem) for each in part.requests or ()}
         sent = [sent_of(each, known) for each in self._folder.came(name, stem) if each.told["id"] in known]
-        kept = [each for each in sent if each.ask.id not in answered]
+        # Whatever did not come whole in a sitting that was stopped is asked again: the server may have been what stopped it.
+        kept = [each for each in sent if each.ask.id not in answered and each.received.ended is StreamEnd.COMPLETE]
         counted = {each.id for each in stretch.asks}
         if any(each.ask.id in counted for each in kept):
             self._folder.keep_part(name, stem, self._part(stretch, kept, watched=None, scrapes=(None, None)))

@@ -26,7 +26,7 @@ from paceline.live.chunk_tokens import TokensFrom
 from paceline.live.http_connection import Received, StreamEnd
 from paceline.live.openai import Ask, Server
 from paceline.live.sending import Sent, Watched
-from paceline.run import Arm, Evidence, Load, Outcome, Provenance, Run, Summary, joined
+from paceline.run import Arm, Evidence, Load, Outcome, Provenance, RequestRecord, Run, Summary, joined
 from paceline.servers.scrape import Scrape, read_scrape, window_of
 from paceline.servers.window import Window
 from paceline.speculation.counts import AcceptanceCounts
@@ -53,6 +53,21 @@ CLIENT_FIGURES = ("client_lag_s", "client_lag_mean_s", "client_late_s", "client_
 SERVER_FIGURES = ("other_traffic_share", "prefix_cache_hit_share")
 COUNTERS = "the server's counters"
 OF_ALL_TRAFFIC = "acceptance_of_all_traffic"
+BURST = 1.1  # messages per step from which on they are called bursts; a stop in mid-draft makes it a little less than 1
+BURSTS = Caution(
+    "tokens_in_bursts",
+    "the server sends the tokens of one step as several messages right after each other, so most gaps between chunks are close to 0 and "
+    "their percentiles are not those of a server that sends a step at once; compare TPOT, and tokens per step by the counts",
+)
+NOT_MEASURED = Caution(
+    "acceptance_not_measured",
+    "neither the answers nor /metrics tell what was accepted; switch per-request speculation metrics or /metrics on",
+)
+NOTHING_DRAFTED = Caution(
+    "nothing_drafted",
+    "the speculative server drafted nothing: its speculation is off or found nothing to draft, which is not an acceptance of 0; look at "
+    "its flags and its start-up log",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +174,6 @@ def part_of(
     finished = [each for each in records if each.outcome is Outcome.FINISHED]
     window, doubts = _window(scrapes, made.server.model)
     acceptance, source, more = _acceptance(made, answers, window)
-    gaps_s = np.concatenate([np.empty(0), *(each.timing.chunk_gaps_s for each in finished)])
     tokens_from = sorted({each.tokens_from.value for each in answers})
     arguments = {
         **settings.arguments,
@@ -174,7 +188,7 @@ def part_of(
         load=load,
         requests=records,
         acceptance_by_segment=acceptance,
-        step_seconds=float(gaps_s.mean()) if gaps_s.size else None,
+        step_seconds=_step_seconds(finished),
         summaries=_client(made, watched) | _server(made, window),
         window_s=_window_s(made, load, [each.timing.e2e_s for each in finished if each.timing.chunk_at_s.size]),
         provenance=Provenance(
@@ -185,7 +199,7 @@ def part_of(
             inputs=settings.inputs,
             seed=settings.seed,
         ),
-        cautions=(*settings.cautions, *_answer_cautions(answers), *doubts, *more, *_warm_up(made)),
+        cautions=(*settings.cautions, *_answer_cautions(answers), *_bursts(finished), *doubts, *more, *_warm_up(made)),
     )
 
 
@@ -227,6 +241,26 @@ def _tokens_per_chunk(run: Run) -> Summary | None:
     return Summary(value=later / count, statistic="pooled", n=count, low=None, high=None) if count else None
 
 
+def _steps(records: Sequence[RequestRecord]) -> int | None:
+    """Decode steps of all these requests, None where one of them does not tell."""
+    known = [each.acceptance.steps for each in records if each.acceptance is not None and each.acceptance.steps is not None]
+    return sum(known) if known and len(known) == len(records) else None
+
+
+def _step_seconds(finished: Sequence[RequestRecord]) -> float | None:
+    """Mean seconds per decode step: time from first to last chunk over the steps, where those are told; else the mean gap."""
+    gaps_s = np.concatenate([np.empty(0), *(each.timing.chunk_gaps_s for each in finished)])
+    steps = _steps(finished) or gaps_s.size
+    return float(gaps_s.sum()) / steps if gaps_s.size else None
+
+
+def _bursts(finished: Sequence[RequestRecord]) -> Iterable[Caution]:
+    """A doubt about gaps, where a server sends the tokens of one step in several messages, as llama-server does."""
+    steps, gaps = _steps(finished), sum(max(each.timing.chunk_at_s.size - 1, 0) for each in finished)
+    if steps and gaps > BURST * steps:
+        yield BURSTS
+
+
 def _window_s(made: Measured, load: Load, e2e_s: Sequence[float]) -> float:
     if load.concurrency is not None:
         return sum(e2e_s) / load.concurrency
@@ -265,17 +299,18 @@ def _acceptance(
     """Counts by segment, where they come from, and what is doubtful about them."""
     finished = [each.record for each in answers if each.record.outcome is Outcome.FINISHED]
     counted = [each for each in finished if each.acceptance is not None]
-    counters = None if window is None or window.ratios_only or not window.drafts else window.acceptance
-    doubts = [] if window is None or counters is None else list(window.noted)
+    counters, doubts = _counters(window)
     if made.arm is Arm.BASELINE:
         if counters is not None and counters.drafts:
             doubts.append(Caution("baseline_drafts", "the baseline server drafted during its block: speculation is on in both arms"))
-        return None, "none", doubts
+        return None, "none", [each for each in doubts if each is not NOTHING_DRAFTED]
     if finished and len(counted) == len(finished):
         by_segment: dict[str, AcceptanceCounts] = {}
         for each in counted:
             assert each.acceptance is not None
             by_segment[each.segment] = by_segment.get(each.segment, AcceptanceCounts.none()) + each.acceptance
+        if not any(each.drafts for each in by_segment.values()) and NOTHING_DRAFTED not in doubts:
+            doubts.append(NOTHING_DRAFTED)
         return by_segment, "each request", doubts
     if counters is not None:
         doubts.append(
@@ -285,13 +320,19 @@ def _acceptance(
             )
         )
         return {"all": counters}, COUNTERS, doubts
-    doubts.append(
-        Caution(
-            "acceptance_not_measured",
-            "neither the answers nor /metrics tell what was accepted; switch per-request speculation metrics or /metrics on",
-        )
-    )
+    if NOTHING_DRAFTED not in doubts:
+        doubts.append(NOT_MEASURED)
     return None, "none", doubts
+
+
+def _counters(window: Window | None) -> tuple[AcceptanceCounts | None, list[Caution]]:
+    """What was accepted by the server's counters, None where it has none that count it."""
+    if window is None or window.ratios_only:
+        return None, []
+    if window.drafts == 0:
+        return None, [NOTHING_DRAFTED]
+    counts = window.acceptance if window.drafts else None
+    return counts, [] if counts is None else list(window.noted)
 
 
 def _window(scrapes: Scrapes, model: str) -> tuple[Window | None, list[Caution]]:

@@ -52,16 +52,16 @@ class _Quiet:
         """A request ended."""
 
 
-def measured_pairs(asked: BenchAsked, folder: Path, *, step: Callable[[str], None]) -> tuple[Measured, ...]:
-    """Both arms of the user's servers at each concurrency, measured into `folder`; a test that was stopped there is gone on with.
+def measured_pairs(asked: BenchAsked, folder: Path, *, resume: bool, step: Callable[[str], None]) -> tuple[Measured, ...]:
+    """Both arms of the user's servers at each concurrency, measured into `folder`; with `resume` what is there already counts.
 
     Raises:
-        BadInputError: the folder holds another test, or something that was asked for cannot be measured.
+        BadInputError: the folder holds another test, or this one without `resume`, or something that was asked for cannot be measured.
         ServerFaultError: a server does not answer.
         KeyboardInterrupt: it was stopped; what was finished is in the folder.
 
     """
-    return _measured(asked, BenchFolder(folder), _Quiet(step), resume=(folder / "bench.json").is_file())
+    return _measured(asked, BenchFolder(folder), _Quiet(step), resume=resume and (folder / "bench.json").is_file())
 
 
 def _measured(asked: BenchAsked, folder: BenchFolder, watcher: Watcher, *, resume: bool) -> tuple[Measured, ...]:

@@ -1,6 +1,6 @@
 """From pairs of runs to verdicts and a staged plan; the runs may have just been made or come from files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from paceline.servers.vllm.versions import Version
 from paceline.speculation.method import Speculation
 from paceline.stats.paired import log_ratio_spread, two_arms
 
-__all__ = ["Circumstances", "compared", "need_same", "output_shares", "planned", "read_pairs"]
+__all__ = ["Circumstances", "compared", "need_same", "need_told", "output_shares", "planned", "read_pairs"]
 
 DEFAULT_SPREAD = 0.3
 SHORTEST_STAGE_S = 3600.0
@@ -143,6 +143,23 @@ def _by_load(baselines: Sequence[Found], speculatives: Sequence[Found]) -> tuple
             )
         pairs.append((twins[0].run, each.run))
     return tuple(pairs)
+
+
+def need_told(pairs: tuple[tuple[Run, Run], ...], given: Collection[str]) -> None:
+    """Nothing, where measured runs say what was measured, or the user does.
+
+    Raises:
+        BadInputError: runs that name no target, or no method, for a plan that was asked for none.
+
+    """
+    runs = [run for pair in pairs for run in pair]
+    lacking = {
+        "target": not all("target" in each.provenance.arguments for each in runs),
+        "method": not any(each.speculation for each in runs),
+    }
+    untold = [name for name, lacks in lacking.items() if lacks and name not in given]
+    if untold:
+        raise BadInputError(f"the runs do not say what was measured; name it with --{' and --'.join(untold)}")
 
 
 def need_same(pairs: tuple[tuple[Run, Run], ...], described: Mapping[str, str], speculation: Speculation) -> None:

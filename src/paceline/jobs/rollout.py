@@ -42,6 +42,7 @@ from paceline.report.skill import SkillFacts, skill_markdown
 from paceline.report.text import plan_markdown
 from paceline.run import Evidence, Load, Run
 from paceline.servers.vllm.versions import Version
+from paceline.speculation.counts import AcceptanceCounts
 from paceline.verdict import Verdict
 
 __all__ = ["Job", "Rollout", "roll_out"]
@@ -70,6 +71,7 @@ class Job:
     version: Version
     ngram: tuple[int, int]
     servers: BenchAsked | None
+    resume: bool
     rehearse: bool
     arguments: Mapping[str, Any]
     command: tuple[str, ...]
@@ -173,7 +175,8 @@ def roll_out(job: Job, out: Path, *, reading: Callable[[int], None], step: Calla
     )
     step("reading traffic and replaying drafts")
     traffic = load_traffic(job.traffic, job.reading, progress=reading)
-    measured = () if job.servers is None else measured_pairs(job.servers, out / "bench", step=step)
+    measured = () if job.servers is None else measured_pairs(job.servers, out / "bench", resume=job.resume, step=step)
+    _need_length(measured, found.speculation.draft_tokens)
     known = _acceptance(job, found, traffic, _accepted_in(measured, out))
     folder = _Folder(out)
     rng = np.random.default_rng(job.simulation.seed)
@@ -203,6 +206,23 @@ def roll_out(job: Job, out: Path, *, reading: Callable[[int], None], step: Calla
     done = Rollout(found, traffic, known, rows, conditions, tuple(comparisons), plan, commands, rehearsal)
     _write_decision(job, done, folder, rng)
     return done
+
+
+def _need_length(measured: tuple[Measured, ...], draft_tokens: int) -> None:
+    """Nothing, where the server drafts at most as many tokens as the rollout is asked for.
+
+    Raises:
+        BadInputError: it drafts more; the message says how many.
+
+    """
+    for each in measured:
+        counts = AcceptanceCounts.pooled((each.speculative.acceptance_by_segment or {}).values())
+        length = len(counts.accepted_per_position or ())
+        if length > draft_tokens:
+            raise BadInputError(
+                f"the speculative server drafts {length} tokens, but the rollout is asked for K = {draft_tokens}; give "
+                f"--draft-tokens {length} --resume (what was measured is kept)"
+            )
 
 
 def _accepted_in(measured: tuple[Measured, ...], out: Path) -> Path | None:

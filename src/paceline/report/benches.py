@@ -3,11 +3,12 @@
 Where the client's own error is a visible share of the effect, the arms are shown and not compared.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from paceline.decide.cautions import MOST_MISSING
 from paceline.decide.own_share import CLIENT_SATURATED, client_cautions
 from paceline.errors import NoEvidenceError, ascii_controls
 from paceline.report.figures import MISSING, milliseconds, percent, plain
@@ -17,10 +18,12 @@ from paceline.report.simulations import acceptance_of, arm_dict, arms_dict, arms
 from paceline.report.text import columns
 from paceline.run import Run
 from paceline.speculation.counts import AcceptanceCounts
-from paceline.verdict import Estimate
+from paceline.verdict import Caution, Estimate
 
 __all__ = ["bench_dict", "bench_text", "saturated"]
 
+REQUESTS_MISSING = "requests_missing"
+NOT_COMPARABLE = (CLIENT_SATURATED, REQUESTS_MISSING)
 SHOWN = ("p50", "p90", "p95", "p99", "mean")
 
 
@@ -34,11 +37,12 @@ def bench_dict(baseline: Run | None, speculative: Run | None, *, confidence: flo
     runs = [each for each in (baseline, speculative) if each is not None]
     if not runs:
         raise NoEvidenceError("neither arm was measured, so there is nothing to show")
-    warnings = tuple(dict.fromkeys((*(caution for each in runs for caution in each.cautions), *client_cautions(runs))))
+    own = (caution for each in runs for caution in each.cautions)
+    warnings = tuple(dict.fromkeys((*own, *client_cautions(runs), *_missing(runs))))
     body: dict[str, Any] = {"arms": {each.arm.value: arm_dict(each, confidence=confidence) for each in runs}}
     accepted = None if speculative is None else _acceptance(speculative, confidence, rng)
     body |= {"acceptance": accepted, "speedup": None, "harmed_share": None}
-    if baseline is not None and speculative is not None and not any(each.code == CLIENT_SATURATED for each in warnings):
+    if baseline is not None and speculative is not None and not any(each.code in NOT_COMPARABLE for each in warnings):
         body |= arms_dict(baseline, speculative, confidence=confidence, rng=rng) | {"acceptance": body["acceptance"]}
         body |= {
             "paired_differences": paired_dict(baseline, speculative, confidence=confidence),
@@ -48,6 +52,18 @@ def bench_dict(baseline: Run | None, speculative: Run | None, *, confidence: flo
         "client": {each.arm.value: {name: summary.value for name, summary in each.summaries.items()} for each in runs},
         "warnings": [{"code": each.code, "message": each.message} for each in warnings],
     }
+
+
+def _missing(runs: list[Run]) -> Iterator[Caution]:
+    """Requests that did not finish leave a selection; said here too, because one arm alone comes to no gate."""
+    for run in runs:
+        asked, finished = len(run.requests or ()), len(run.finished)
+        if asked - finished > MOST_MISSING * asked:
+            yield Caution(
+                REQUESTS_MISSING,
+                f"{asked - finished} of {asked} requests of the {run.arm.value} arm did not finish; those that did are the easy ones, so "
+                "it does not compare",
+            )
 
 
 def _acceptance(run: Run, confidence: float, rng: np.random.Generator) -> dict[str, Any] | None:
@@ -62,8 +78,8 @@ def _acceptance(run: Run, confidence: float, rng: np.random.Generator) -> dict[s
 
 
 def saturated(body: Mapping[str, Any]) -> bool:
-    """Whether the arms were not compared because of the client."""
-    return any(each["code"] == CLIENT_SATURATED for each in body["warnings"])
+    """Whether the arms were not compared, because of the client or of requests that did not finish."""
+    return any(each["code"] in NOT_COMPARABLE for each in body["warnings"])
 
 
 def bench_text(baseline: Run | None, speculative: Run | None, body: Mapping[str, Any]) -> str:

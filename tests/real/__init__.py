@@ -1,0 +1,1 @@
+"""Tests against real servers and engines, which `scripts/test_real` installs."""
