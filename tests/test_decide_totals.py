@@ -100,6 +100,21 @@ def test_the_dense_twin_ships_from_its_tables_though_it_accepts_a_fifth() -> Non
     assert verdict.break_even_alpha.value == pytest.approx((8.26 / 7.03 - 1) / 2, abs=1e-6)
 
 
+def test_tables_of_a_gain_at_the_margin_rarely_ship() -> None:
+    """Whoever ships on tables: with a true gain of exactly 5 %, at most one in twenty may say that it is more."""
+    rng, shipped = np.random.default_rng(5), 0
+    for _ in range(100):
+        arms = []
+        for arm, mean_s in ((Arm.BASELINE, 0.0105), (Arm.SPECULATIVE, 0.01)):
+            paces_s = mean_s * np.exp(0.3 * rng.standard_normal(80) - 0.045)
+            told = {"tpot_s": mean(float(paces_s.mean()), 80)}
+            told |= {f"tpot_{name}_s": of(name, float(np.quantile(paces_s, q))) for name, q in (("p50", 0.5), ("p99", 0.99))}
+            arms.append(summaries_only(arm, step_s=None, counts=None, summaries=told))
+        claim = Claim(metric="speedup", at_most=None, at_least=1.05, segment=None)
+        shipped += verdict_on((arms[0], arms[1]), claim).decision is Decision.SHIP
+    assert shipped <= 5
+
+
 def test_a_table_of_ten_requests_does_not() -> None:
     """Ten requests say nothing about one in a hundred."""
     assert verdict_on(dense(n=10)).decision is Decision.CANNOT_TELL

@@ -69,6 +69,7 @@ CODES: Mapping[str, Reach] = MappingProxyType(
         "speedup_exceeds_tokens_per_step": Reach.REFUSES,
         "stated_acceptance": Reach.WARNS,
         "synthetic_acceptance": Reach.REFUSES,
+        "tokens_in_bursts": Reach.SOME,
         "unequal_batch": Reach.WARNS,
         "zero_finished": Reach.WARNS,
     }
@@ -79,6 +80,7 @@ DISTORTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "cold_server": FIRST_TOKENS,
         "different_output_lengths": ("e2e", "output_tokens_per_s"),
         "prefix_cache_in_one_arm": FIRST_TOKENS,
+        "tokens_in_bursts": ("chunk_gap",),
     }
 )
 
