@@ -440,7 +440,19 @@ def test_the_textbook_passes_only_what_it_knows() -> None:
     assert (nothing.alpha_clears_floor, nothing.passes, nothing.disagreements) == (None, None, ())
     assert LessonVerdict(alpha_clears_floor=True, chunk_gap_not_worse=True, disagreements=()).passes
     low = AcceptanceCounts(steps=100, drafts=100, drafted_tokens=100, accepted_tokens=40, accepted_per_position=(40,))
-    assert not lesson(base, replace(spec, acceptance_by_segment={"all": low})).disagreements
+    (doubt,) = lesson(base, replace(spec, acceptance_by_segment={"all": low})).disagreements
+    assert doubt.startswith("It says no from points")
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.3, 0.55, 0.8, 1.0])
+@pytest.mark.parametrize(("step_s", "alpha"), [(0.0095, 0.8), (0.012, 0.7), (0.0366, 0.86), (0.021, 0.7)])
+def test_every_disagreement_with_the_textbook_has_a_sentence(step_s: float, alpha: float, floor: float) -> None:
+    """Two answers side by side and no word on why is a reason to trust neither."""
+    arms = pair(n=60, step_s=step_s, alphas={"chat": alpha})
+    verdict = gate(*arms, policy=DEFAULT_POLICY, rng=rng())
+    told = lesson_verdict(*arms, verdict, alpha_floor=floor, confidence=0.95, rng=rng())
+    ours = {Decision.SHIP: True, Decision.SHIP_SEGMENTS: True, Decision.KEEP: False, Decision.CANNOT_TELL: None}[verdict.decision]
+    assert told.disagreements or told.passes in (ours, None)
 
 
 def test_requests_without_a_second_token_have_no_pace() -> None:

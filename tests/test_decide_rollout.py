@@ -26,7 +26,11 @@ def verdict(
         findings=(Finding(claim=CLAIM, estimate=point(1.2), holds=holds, why="measure 120 more requests per arm"),),
         segments_to_ship=segments,
         break_even_alpha=None if even is None else point(even),
+        break_even_tokens_per_step=None,
         alpha=None if alpha is None else point(alpha),
+        tokens_per_step=None,
+        requests_needed=None,
+        routing=None,
         warnings=(),
     )
 

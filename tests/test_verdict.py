@@ -143,7 +143,18 @@ def test_without_an_estimate_only_cannot_tell_is_an_answer(holds: Holds) -> None
 def verdict(*answers: Holds, segments: tuple[str, ...] = (), concurrency: int | None = 8) -> Verdict:
     """A verdict from findings with these answers."""
     findings = tuple(Finding(claim=AT_MOST_ONE, estimate=ESTIMATE, holds=each, why="") for each in answers)
-    return Verdict(concurrency=concurrency, findings=findings, segments_to_ship=segments, break_even_alpha=None, alpha=None, warnings=())
+    return Verdict(
+        concurrency=concurrency,
+        findings=findings,
+        segments_to_ship=segments,
+        break_even_alpha=None,
+        break_even_tokens_per_step=None,
+        alpha=None,
+        tokens_per_step=None,
+        requests_needed=None,
+        routing=None,
+        warnings=(),
+    )
 
 
 @pytest.mark.parametrize(

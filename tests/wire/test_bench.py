@@ -154,6 +154,14 @@ def test_temperature_and_seed_are_sent_and_recorded(measured: tuple[Path, Any, A
     assert (told.arguments["temperature"], told.arguments["tokens_from"], told.seed) == ("0", "usage", 1)
 
 
+def test_how_many_prompts_there_were_and_that_nobody_else_was_on_the_server_is_recorded(measured: tuple[Path, Any, Any]) -> None:
+    """One prompt sent again and again, or another team's traffic, makes a comparison worthless."""
+    for arm in ("baseline", "speculative"):
+        run = run_of(measured[0], arm)
+        assert int(run.provenance.arguments["distinct_prompts"]) > 1
+        assert run.summaries["other_traffic_share"].value == pytest.approx(0, abs=0.01)
+
+
 def test_gate_reads_what_bench_wrote(measured: tuple[Path, Any, Any], paceline: Callable[[Sequence[str]], Answer]) -> None:
     """The evidence is of no use if the verdict cannot be asked for."""
     runs = measured[0] / "runs"

@@ -166,14 +166,17 @@ def _add_gate(verbs: Verbs) -> None:
 
 def add_policy(parser: argparse.ArgumentParser) -> None:
     """What must hold."""
-    group = parser.add_argument_group("policy")
-    group.add_argument("--margin", type=fraction, default=0.05, help="speed-up worth having, above 1 (default .05)")
-    group.add_argument("--confidence", type=fraction, default=0.95, help="of every interval (default .95)")
-    group.add_argument("--alpha-floor", type=fraction, default=0.55, help="the textbook's floor, shown beside the verdict (default .55)")
+    group = parser.add_argument_group("policy (what is typed here goes before what the file says)")
+    group.add_argument("--policy", type=Path, default=None, metavar="FILE", help="claims, margin and confidence in TOML (docs: gate)")
+    group.add_argument("--margin", type=fraction, default=None, help="speed-up worth having, above 1 (default .05)")
+    group.add_argument("--confidence", type=fraction, default=None, help="of every interval (default .95)")
+    group.add_argument(
+        "--alpha-floor", type=fraction, default=None, help="the textbook's floor, a prior where no break-even was measured (default .55)"
+    )
     group.add_argument(
         "--felt-ttft",
         type=duration,
-        default=0.1,
+        default=None,
         metavar="TIME",
         help="a rise of time to first token that stays below this counts as none (default 100ms; 0s: every rise counts)",
     )

@@ -9,11 +9,12 @@ import numpy as np
 from paceline.cli.options import reading
 from paceline.cli.output import answer, progress
 from paceline.decide.claims import parse_claim
-from paceline.decide.gate import Policy, default_claims, production_verdict
+from paceline.decide.gate import DEFAULT_POLICY, Policy, default_claims, production_verdict
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.files.benchfile.speculation_profile import write_speculation_profile
 from paceline.files.dump import measure_dumps, read_head
 from paceline.files.evidence import read_evidence
+from paceline.files.policy import read_policy
 from paceline.files.runfile import write_run
 from paceline.jobs.diagnosing import losslessness_beside
 from paceline.jobs.planning import compared, read_pairs
@@ -27,13 +28,14 @@ from paceline.report.text import verdict_text
 from paceline.run import Arm, Run
 from paceline.verdict import Decision
 
-__all__ = ["policy_of", "run_gate", "run_measure", "run_replay"]
+__all__ = ["policy_inputs", "policy_of", "run_gate", "run_measure", "run_replay"]
 
 CONFIDENCE = 0.95
 WINDOW_S = 60.0
 EVERY_S = 2.0
 TIMEOUT_S = 10.0
 DRAFTS = {"ngram": "n-gram", "suffix": "suffix"}
+POLICY_OPTIONS = {"margin": "margin", "confidence": "confidence", "alpha_floor": "alpha_floor", "felt_ttft": "felt_ttft_s"}
 EXIT_CODES = {Decision.SHIP: 0, Decision.SHIP_SEGMENTS: 0, Decision.KEEP: 1, Decision.CANNOT_TELL: 4}
 
 
@@ -93,11 +95,21 @@ def _watched(options: argparse.Namespace) -> Run:
 
 
 def policy_of(options: argparse.Namespace) -> Policy:
-    """The policy that was typed."""
-    claims = tuple(parse_claim(each) for each in options.claim) or default_claims(options.margin)
-    return Policy(
-        claims=claims, margin=options.margin, confidence=options.confidence, alpha_floor=options.alpha_floor, felt_ttft_s=options.felt_ttft
-    )
+    """The policy that was typed, else what its file says, else the default one; provenance then names what was taken."""
+    stated = None if options.policy is None else read_policy(options.policy)
+    numbers = {}
+    for option, key in POLICY_OPTIONS.items():
+        told = getattr(options, option), None if stated is None else getattr(stated, key), getattr(DEFAULT_POLICY, key)
+        numbers[key] = next(each for each in told if each is not None)
+        setattr(options, option, numbers[key])
+    typed = tuple(parse_claim(each) for each in options.claim)
+    claims = typed or (stated.claims if stated is not None else ()) or default_claims(numbers["margin"])
+    return Policy(claims=claims, slo=None if stated is None else stated.slo, **numbers)
+
+
+def policy_inputs(options: argparse.Namespace) -> dict[str, str]:
+    """The policy file's SHA-256 by its name, empty where there is none."""
+    return {} if options.policy is None else {options.policy.name: read_policy(options.policy).sha256}
 
 
 def run_gate(options: argparse.Namespace) -> int:
@@ -112,7 +124,7 @@ def run_gate(options: argparse.Namespace) -> int:
     said = None
     if len(pairs) == 1:
         said = losslessness_beside((options.baseline, options.speculative), pairs[0], confidence=options.confidence, seed=options.seed)
-    inputs = {name: sha for pair in pairs for run in pair for name, sha in run.provenance.inputs.items()}
+    inputs = {name: sha for pair in pairs for run in pair for name, sha in run.provenance.inputs.items()} | policy_inputs(options)
     texts = [*(verdict_text(each) for each in verdicts), lesson_verdict_text(decisive.lesson)]
     texts += [] if said is None else [losslessness_text(said)]
     answer(options, body=body | {"losslessness": losslessness_dict(said)}, text="\n".join(texts), inputs=inputs)

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from paceline.cli.experimenting import EXIT_CODES, policy_of
+from paceline.cli.experimenting import EXIT_CODES, policy_inputs, policy_of
 from paceline.cli.options import asked_acceptance, reading, scenario_asked
 from paceline.cli.output import answer, arguments, envelope, progress, say
 from paceline.cli.predicting import simulation_plan
@@ -114,7 +114,7 @@ def run_rollout(options: argparse.Namespace) -> int:
     if done.rehearsal is not None:
         text = f"{text}\n{rehearsal_text(done.rehearsal.baseline, done.rehearsal.speculative)}"
     rests_on = {"acceptance": done.known.evidence.value, "acceptance_label": done.known.label, "notes": list(done.notes)}
-    answer(options, body=body | rests_on, text=text, inputs=done.traffic.inputs)
+    answer(options, body=body | rests_on, text=text, inputs={**done.traffic.inputs, **policy_inputs(options)})
     return EXIT_CODES[done.verdict.decision] if options.exit_verdict else 0
 
 
@@ -132,7 +132,7 @@ def run_plan(options: argparse.Namespace) -> int:
     where = Circumstances(found, commands, version, output_shares(pairs[-1][0]), options.requests_per_s)
     plan = planned(where, comparisons, policy=policy)
     text = plan_markdown(plan, tuple(each.verdict for each in comparisons))
-    inputs = {name: sha for pair in pairs for run in pair for name, sha in run.provenance.inputs.items()}
+    inputs = {name: sha for pair in pairs for run in pair for name, sha in run.provenance.inputs.items()} | policy_inputs(options)
     if options.out is not None:
         make_folder(options.out)
         document = json.dumps(envelope(options, plan_dict(plan), inputs=inputs), indent=2, ensure_ascii=False, allow_nan=False)

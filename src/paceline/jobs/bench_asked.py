@@ -90,6 +90,7 @@ def prepared(asked: BenchAsked, *, progress: Callable[[int], None]) -> Bench:
             "max_tokens": str(asked.asking.max_tokens),
             "ignore_eos": str(asked.asking.ignore_eos).lower(),
             "api": asked.asking.api,
+            "distinct_prompts": str(len({each.messages or each.prompt for each in to_ask.counted})),
         },
         inputs=to_ask.inputs,
         seed=asked.asking.seed,

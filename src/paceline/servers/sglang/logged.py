@@ -62,12 +62,18 @@ def run_of_log(lines: Iterable[str], *, inputs: Mapping[str, str], most: int) ->
             made_by="sglang log",
             version=__version__,
             evidence=Evidence.MEASURED,
-            arguments={"engines": str(ranks)} | ({"model": models.pop()} if len(models) == 1 else {}),
+            arguments={"engines": str(ranks)} | ({"model": models.pop()} if len(models) == 1 else {}) | _limits(starts),
             inputs=inputs,
             seed=None,
         ),
         cautions=(*noted, *_cautions(verified, decodes, starts, width=width, idle=idle, ranks=ranks)),
     )
+
+
+def _limits(starts: list[ServerArgs]) -> dict[str, str]:
+    """What every start told alike."""
+    told = {each.limits for each in starts}
+    return dict(told.pop()) if len(told) == 1 else {}
 
 
 def _read(lines: Iterable[str], most: int) -> tuple[list[DecodeLine], list[ServerArgs], list[Caution]]:
