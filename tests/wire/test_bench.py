@@ -333,3 +333,37 @@ def test_the_key_is_in_no_file(log: Path, tmp_path: Path, paceline: Callable[[Se
             os.environ["PACELINE_API_KEY"] = before
     written = "".join(each.read_text("utf-8", errors="replace") for each in (tmp_path / "out").rglob("*") if each.is_file())
     assert "very-secret" not in written + answer.out + answer.err
+
+
+def test_the_noise_floor_asks_the_baseline_twice_and_is_in_no_figure(
+    log: Path, tmp_path: Path, paceline: Callable[[Sequence[str]], Answer]
+) -> None:
+    """Without it nobody knows whether answers differ by drafts or by numerics; counted, it would make the baseline's tail its own."""
+    out = tmp_path / "out"
+    with served(plain(0.001)) as one, served(speculative(0.001, DRAFTS)) as two:
+        arguments = command(log, out, "--baseline", one.url, "--speculative", two.url, "--noise-floor", "0.25", "--json")
+        answer = paceline(arguments)
+        again = paceline([*arguments, "--resume"])
+    assert answer.code in (0, 4), answer.err
+    kept = {
+        who: [json.loads(each)["id"] for each in (out / "answers" / f"c0004-{who}.jsonl").read_text("utf-8").splitlines()]
+        for who in ("baseline", "speculative", "repeat")
+    }
+    assert [len(each) for each in kept.values()] == [24, 24, 6]
+    assert set(kept["repeat"]) <= set(kept["baseline"])
+    assert len(run_of(out, "baseline").requests or ()) == 24
+    said = json.loads(answer.out)["losslessness"]
+    assert said["noise_floor"]["share"]["n"] == 6
+    assert said["divergence"]["share"]["n"] == 24
+    assert json.loads(answer.out)["by_load"]["c0004"]["losslessness"] == said
+    assert json.loads(again.out)["losslessness"] == said
+    assert not list((out / "blocks").glob("*/*.came"))
+
+
+@pytest.mark.parametrize("extra", [["--noise-floor", "0"], ["--noise-floor", "0.2", "--temperature", "0.7"]])
+def test_a_noise_floor_of_nothing_or_of_draws_is_refused(
+    extra: list[str], log: Path, tmp_path: Path, paceline: Callable[[Sequence[str]], Answer]
+) -> None:
+    """Drawn answers differ anyway; an hour of asking twice would tell nothing."""
+    answer = paceline(command(log, tmp_path / "out", "--baseline", "http://127.0.0.1:9", *extra))
+    assert (answer.code, "--noise-floor" in answer.err) == (2, True)

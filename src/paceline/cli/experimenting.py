@@ -16,9 +16,11 @@ from paceline.files.dump import measure_dumps, read_head
 from paceline.files.evidence import read_evidence
 from paceline.files.policy import read_policy
 from paceline.files.runfile import write_run
+from paceline.jobs.diagnosing import losslessness_beside
 from paceline.jobs.planning import compared, read_pairs
 from paceline.jobs.traffic import file_bytes, load_traffic
 from paceline.live.scrape import Watch, measure_server
+from paceline.report.diagnosis import losslessness_dict, losslessness_text
 from paceline.report.evidence import measured_dict, measured_text, replayed_dict, replayed_text
 from paceline.report.json_view import verdict_dict
 from paceline.report.operations import lesson_verdict_text
@@ -119,9 +121,13 @@ def run_gate(options: argparse.Namespace) -> int:
     decisive = next(each for each in comparisons if each.verdict is production_verdict(verdicts))
     assert decisive.lesson is not None
     body = verdict_dict(decisive.verdict, lesson=decisive.lesson, by_concurrency=verdicts if len(verdicts) > 1 else ())
+    said = None
+    if len(pairs) == 1:
+        said = losslessness_beside((options.baseline, options.speculative), pairs[0], confidence=options.confidence, seed=options.seed)
     inputs = {name: sha for pair in pairs for run in pair for name, sha in run.provenance.inputs.items()} | policy_inputs(options)
     texts = [*(verdict_text(each) for each in verdicts), lesson_verdict_text(decisive.lesson)]
-    answer(options, body=body, text="\n".join(texts), inputs=inputs)
+    texts += [] if said is None else [losslessness_text(said)]
+    answer(options, body=body | {"losslessness": losslessness_dict(said)}, text="\n".join(texts), inputs=inputs)
     return EXIT_CODES[decisive.verdict.decision]
 
 

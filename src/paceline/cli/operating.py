@@ -90,6 +90,7 @@ def _servers(options: argparse.Namespace) -> BenchAsked | None:
         concurrencies=options.concurrency,
         open_load=None,
         pairs=None,
+        noise_floor=None,
         first_byte_s=FIRST_BYTE_S,
         gap_s=GAP_S,
         speculation=Speculation(method=asked.method, draft_tokens=asked.draft_tokens, tree=asked.tree),

@@ -7,17 +7,21 @@ The schedule is in `traffic.schedule`, sending in `live.sending`, the folder in 
 2. Both arms get the same requests with the same temperature and seeds, in blocks that take turns.
 3. Packets are kept as they come and read after the block, so that reading costs the measurement nothing.
 4. A block that was stopped is gone on with: what was answered counts, the rest is sent.
+5. Where the noise floor is asked for, the first requests go to the baseline a second time after the blocks, under the same load. Only their
+   texts are kept.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import ceil
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import ServerFaultError, printable
+from paceline.files.answers import REPEAT
 from paceline.files.benchfolder import BenchFolder
 from paceline.jobs.asking import ToAsk, shortened
 from paceline.jobs.bench_runs import (
@@ -73,6 +77,7 @@ class Bench:
         to_ask: the requests.
         loads: one after the other.
         pairs: pairs of blocks at each load.
+        noise_floor: the share of the requests that the baseline gets twice, None for none.
         timeouts: of each request.
         settings: what is written into the runs.
 
@@ -82,6 +87,7 @@ class Bench:
     to_ask: ToAsk
     loads: tuple[BenchLoad, ...]
     pairs: Mapping[str, int]
+    noise_floor: float | None
     timeouts: Timeouts
     settings: Settings
 
@@ -148,8 +154,17 @@ class _Sitting:
         arms, counted = tuple(self._bench.servers), self._bench.to_ask.counted
         for block in blocks(len(counted), arms=arms, pairs=self._bench.pairs[load.name], edge=load.edge):
             asks = counted[block.first : block.first + block.count]
-            yield Stretch(load=load, stem=block.name, arm=block.arm, asks=asks, is_segment=False)
+            yield Stretch(load=load, stem=block.name, arm=block.arm, asks=asks, texts=block.arm.value)
+        yield from self._repeat(load)
         yield from self._segments(load)
+
+    def _repeat(self, load: BenchLoad) -> Iterator["Stretch"]:
+        """The first requests to the baseline once more: what differs between its own two answers is noise."""
+        if self._bench.noise_floor is None or Arm.BASELINE not in self._bench.servers:
+            return
+        counted = self._bench.to_ask.counted
+        asks = counted[: ceil(self._bench.noise_floor * len(counted))]
+        yield Stretch(load=load, stem=REPEAT, arm=Arm.BASELINE, asks=asks, texts=REPEAT)
 
     def _segments(self, load: BenchLoad) -> Iterator["Stretch"]:
         """Each segment alone in a closed loop, so that the server's counters are the segment's."""
@@ -162,7 +177,7 @@ class _Sitting:
         )
         for number, name in enumerate(names):
             asks = tuple(each for each in self._bench.to_ask.counted if each.segment == name)
-            yield Stretch(load=alone, stem=f"segment-{number:02d}", arm=Arm.SPECULATIVE, asks=asks, is_segment=True)
+            yield Stretch(load=alone, stem=f"segment-{number:02d}", arm=Arm.SPECULATIVE, asks=asks, texts=None)
 
     async def _measure(self, stretch: "Stretch") -> None:
         """Measure what is not yet measured of it."""
@@ -193,9 +208,9 @@ class _Sitting:
             warm_up_rounds=self._warm[stretch.arm].rounds if stretch.arm in self._warm else None,
         )
         answers = made.answers(self._bench.settings.count_tokens)
-        if not stretch.is_segment:
+        if stretch.texts is not None:
             texts = {each.record.id: each.text for each in answers if each.record.outcome is Outcome.FINISHED}
-            self._folder.keep_answers(stretch.load.name, stretch.arm, texts)
+            self._folder.keep_answers(stretch.load.name, stretch.texts, texts)
         return part_of(made, answers, stretch.load.load, self._bench.settings, watched=watched, scrapes=scrapes)
 
     async def _send(self, stretch: "Stretch", counted: Sequence[Ask]) -> tuple[list[Sent], Watched]:
@@ -327,13 +342,16 @@ class _Sitting:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Requests that go to one server without a break: a block, or a segment alone."""
+    """Requests that go to one server without a break: a block, a segment alone, or the baseline's repeat.
+
+    `texts` is the name under which the answers' texts are kept, None where they are not.
+    """
 
     load: BenchLoad
     stem: str
     arm: Arm
     asks: tuple[Ask, ...]
-    is_segment: bool
+    texts: str | None
 
     __hash__ = object.__hash__  # by identity: asks hold messages that do not hash
 
