@@ -28,9 +28,9 @@ RESTS_ON = {
 
 
 def evidence_cautions(
-    baseline: Run, speculative: Run, *, alpha: Estimate | None, break_even: Estimate | None, alpha_floor: float, confidence: float
+    baseline: Run, speculative: Run, *, alpha: Estimate | None, break_even: Estimate | None, alpha_floor: float | None, confidence: float
 ) -> tuple[Caution, ...]:
-    """Every caution that the two runs carry or give rise to, in a fixed order and each once."""
+    """Every caution that the two runs carry or give rise to, in a fixed order and each once; `alpha_floor` None names no prior."""
     rests = totals_caution((baseline, speculative), confidence=confidence)
     found = (
         *baseline.cautions,
@@ -126,21 +126,21 @@ def _requests(baseline: Run, speculative: Run) -> Iterator[Caution]:
         )
 
 
-def _alphas(alpha: Estimate | None, break_even: Estimate | None, alpha_floor: float) -> Iterator[Caution]:
+def _alphas(alpha: Estimate | None, break_even: Estimate | None, alpha_floor: float | None) -> Iterator[Caution]:
     if alpha is None:
         return
     if alpha.value == 0:
         yield Caution("alpha_zero", "not one draft was accepted: the draft belongs to another target, or is loaded wrongly")
     if alpha.value == 1:
         yield Caution("alpha_one", "every draft was accepted: acceptance is synthetic, or the draft is the target itself")
-    if break_even is None:
+    if break_even is None and alpha_floor is not None:
         stands = "clears" if alpha.value >= alpha_floor else "lies below"
         yield Caution(
             "no_break_even",
             "no step-time ratio was measured, so no break-even is known; as a prior "
             f"alpha {alpha.value:.3g} {stands} the floor {alpha_floor:g}",
         )
-    elif alpha.value < break_even.value:
+    if break_even is not None and alpha.value < break_even.value:
         yield Caution(
             "below_break_even", f"alpha {alpha.value:.3g} lies below the break-even {break_even.value:.3g} of this load: drafting slows it"
         )

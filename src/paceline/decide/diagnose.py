@@ -20,7 +20,6 @@ from paceline.decide.diagnosis.length import length_causes
 from paceline.decide.diagnosis.tails import tail_causes
 from paceline.decide.diagnosis.validity import validity_causes
 from paceline.decide.diagnosis.versions import version_causes
-from paceline.decide.gate import DEFAULT_POLICY
 from paceline.decide.losslessness import Answers, Losslessness
 from paceline.errors import BadInputError
 from paceline.run import Arm, Run
@@ -106,14 +105,8 @@ def diagnose(baseline: Run | None, speculative: Run, *, asked: Asked, rng: np.ra
     causes, unchecked = ranked(found for check in CHECKS for found in check(case))
     warnings = speculative.cautions
     if baseline is not None:
-        warnings = evidence_cautions(
-            baseline,
-            speculative,
-            alpha=figures.alpha,
-            break_even=figures.break_even_alpha,
-            alpha_floor=DEFAULT_POLICY.alpha_floor,
-            confidence=asked.confidence,
-        )
+        alpha, even = figures.alpha, figures.break_even_alpha
+        warnings = evidence_cautions(baseline, speculative, alpha=alpha, break_even=even, alpha_floor=None, confidence=asked.confidence)
     return Diagnosis(
         concurrency=speculative.load.concurrency,
         figures=figures,

@@ -89,8 +89,8 @@ def _arguments(fields: Fields, told: Told) -> None:
     model = fields.object("server_info").text("model_path")
     if model is not None:
         told.arguments["model"] = plain_name(model)
-    server = fields.object("server_info")
-    told.arguments |= {name: f"{value:g}" for name in LIMITS if (value := server.number(name)) is not None}
+    server = fields.object("server_info").values
+    told.arguments |= {name: f"{server[name]:g}" for name in LIMITS if type(server.get(name)) in (int, float)}
     if fields.text("dataset_name") in RANDOM:
         told.note(
             "random_dataset", "prompts were random tokens: acceptance on them is not that of real traffic; measure on your own prompts"
