@@ -16,6 +16,7 @@ def test_a_pilot_of_1_2_against_1_05_needs_the_worked_number() -> None:
     assert found.spread == pytest.approx(np.tanh(0.1) * np.sqrt(100 / 99))
     assert found.requests == requests_needed(effect=np.log(1.2 / 1.05), spread=found.spread, confidence=0.95, power=0.9)
     assert found.requests in (8, 9)
+    assert measurement_plan(PILOT, bound=0.1, confidence=0.95, power=0.9).requests == 8  # fewer have no interval
     assert (found.tail_requests, found.pairs) == (368, 100)
     assert found.detectable == pytest.approx(3.2745 * found.spread / 10, rel=0.01)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import log
 
 from paceline.errors import NoEvidenceError
+from paceline.stats.intervals import FEWEST_CLUSTERS
 from paceline.stats.paired import TwoArms, minimum_detectable_effect, requests_needed, requests_to_bound_quantile, speedup_spread
 
 __all__ = ["MeasurementPlan", "measurement_plan"]
@@ -53,10 +54,11 @@ def measurement_plan(pilot: TwoArms, *, bound: float, confidence: float, power: 
     if not bound > 0:
         raise NoEvidenceError("a speed-up is always above 0, so there is nothing to measure")
     effect = abs(log(float(pilot.baseline.mean() / pilot.speculative.mean()) / bound))
+    needed = requests_needed(effect=effect, spread=spread, confidence=confidence, power=power) if effect > 0 else None
     return MeasurementPlan(
         bound=bound,
         spread=spread,
-        requests=requests_needed(effect=effect, spread=spread, confidence=confidence, power=power) if effect > 0 else None,
+        requests=None if needed is None else max(FEWEST_CLUSTERS, needed),
         tail_requests=requests_to_bound_quantile(TAIL, confidence=confidence),
         detectable=minimum_detectable_effect(n=pilot.n, spread=spread, confidence=confidence, power=power),
         pairs=pilot.n,
