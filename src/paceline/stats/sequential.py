@@ -16,8 +16,9 @@ exp(λ·S_n − λ²·n/2) is a bet on R lying off by λ standard deviations tha
 
 It ever exceeds 1/a with probability at most a (Ville 1939): the R for which it does not are the interval, with a = (1 − confidence) / 2 for
 each side (mixtures: Robbins 1970, Ann. Math. Statist. 41; confidence sequences: Howard, Ramdas, McAuliffe and Sekhon 2021, Ann. Statist.
-49). μ is the design effect in standard deviations of a request, τ a third of it, which makes decisions soonest where the effect is about
-what was planned for. sd(e) is estimated: the bound on T is moved from the normal to Student's distribution, and away from the side to
+49). μ is the design effect in standard deviations of a request, τ a quarter of it, which makes decisions soonest where the effect is about
+what was planned for. sd(e) is estimated: the bound on T is moved from the normal to
+Student's distribution with (Σb)² / Σb² − 1 degrees of freedom, for few long requests tell less than many alike, and away from the side to
 which e is skewed, by the second term of its Cornish-Fisher expansion. What holds exactly for normal e then holds within the simulations
 of `benchmarks/coverage.py` for the others (Waudby-Smith et al. 2024, Ann. Statist. 52, give the limit theorem).
 """
@@ -41,7 +42,7 @@ __all__ = ["Look", "SequentialDesign", "anytime_acceptance", "anytime_reach", "a
 FloatArray = npt.NDArray[np.float64]
 
 HARD_STOP = 2  # times the fixed design
-TAU = 0.35  # times the design effect
+TAU = 0.25  # times the design effect
 FARTHEST = 20.0  # on the log scale: an end beyond bounds nothing
 
 
@@ -93,13 +94,16 @@ class SequentialDesign:
         """The design effect in standard deviations of one request."""
         return float(ndtri((1 + self.confidence) / 2) + ndtri(self.power)) / sqrt(self.fixed_requests)
 
-    def critical(self, n: FloatArray) -> FloatArray:
-        """How many standard errors the interval reaches to either side after `n` requests, before any allowance for skew."""
+    def critical(self, n: FloatArray, *, degrees: FloatArray) -> FloatArray:
+        """How many standard errors the interval reaches to either side after `n` requests, before any allowance for skew.
+
+        `degrees` of freedom are those of the standard error.
+        """
         mu, tau, chance = self.effect, TAU * self.effect, (1 - self.confidence) / 2
         width = 1 + tau * tau * n
         right = 2 * width * (-log(chance) + np.log(width) / 2) + mu * mu * n
         reach = right / (mu + np.sqrt(mu * mu + tau * tau * right)) / np.sqrt(n)  # the positive root of M_n = 1 / chance, over √n
-        return np.asarray(-stdtrit(n - 1, ndtr(-reach)), dtype=np.float64)
+        return np.asarray(-stdtrit(degrees, ndtr(-reach)), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,8 @@ def anytime_reach(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Σ numerators / Σ denominators after each request, and how far below and above it the interval reaches; shape [..., requests] each.
 
-    Infinitely far with fewer than 8 requests, not at all while all of them have the very same ratio.
+    Infinitely far with fewer than 8 requests, or where long ones outweigh the rest so that they tell no more than fewer than 8 alike; not
+    at all while all of them have the very same ratio.
 
     Raises:
         NoEvidenceError: a row's denominators add up to 0, or there are none.
@@ -174,13 +179,15 @@ def anytime_reach(
         skew = _power_sum(off, denominators, shift, 3) / n / spread**3
         values = whole + shift
         constant = ~(spread > ROUNDING * np.abs(values) * b / n)
-        reach = design.critical(np.maximum(n, 2.0))
-        error = np.where(constant, 0.0, np.sqrt(n / np.maximum(n - 1, 1.0) * n) * spread / b)
+        degrees = np.maximum(b**2 / (denominators**2).cumsum(axis=-1) - 1, 1.0)
+        reach = design.critical(n, degrees=degrees)
+        error = np.sqrt((degrees + 1) / degrees * n) * spread / b
         skew *= skew**2 / (skew**2 + 6 / n)  # the skew of n normal values scatters by √(6/n): as much as that is no skew
-        allowance = np.where(constant, 0.0, skew) * (2 * reach * reach + 1) / (6 * np.sqrt(n))
+        allowance = skew * (2 * reach * reach + 1) / (6 * np.sqrt(n))
         below, above = error * (reach + np.maximum(0.0, -allowance)), error * (reach + np.maximum(0.0, allowance))
-    known = (n >= FEWEST_CLUSTERS) & (b > 0)
-    return np.where(b > 0, values, 0.0), np.where(known, below, inf), np.where(known, above, inf)
+    known = degrees >= FEWEST_CLUSTERS - 1 - ROUNDING
+    below, above = (np.where(known & constant, 0.0, np.where(known & np.isfinite(each), each, inf)) for each in (below, above))
+    return np.where(b > 0, values, 0.0), below, above
 
 
 def _power_sum(off: FloatArray, denominators: FloatArray, shift: FloatArray, power: int) -> FloatArray:
