@@ -75,10 +75,10 @@ def test_a_yes_goes_from_the_baseline_to_everybody() -> None:
 
 
 def test_a_ramp_stage_lasts_until_its_canary_served_enough() -> None:
-    """299 requests (the 99th percentile's) at 1 % of 2 requests/s take 4 h 9 min; at half of traffic the shortest stage is longer."""
-    assert requests_per_arm(SETUP, DEFAULT_POLICY) == 299
+    """368 requests (the 99th percentile's) at 1 % of 2 requests/s take 5 h 7 min; at half of traffic the shortest stage is longer."""
+    assert requests_per_arm(SETUP, DEFAULT_POLICY) == 368
     stages = {each.name: each for each in plan(verdict(Holds.YES)).stages}
-    assert stages["ramp-1"].min_duration_s == 299 / 0.02
+    assert stages["ramp-1"].min_duration_s == 368 / 0.02
     assert stages["ramp-50"].min_duration_s == 600
     unknown = plan(verdict(Holds.YES), replace(SETUP, requests_per_s=None))
     assert {each.min_duration_s for each in unknown.stages if each.name.startswith("ramp")} == {600}
@@ -145,7 +145,7 @@ def test_the_measurement_says_what_decides() -> None:
     made = plan(verdict(Holds.YES))
     assert made.measurement["traffic"].startswith("production's mix by generated tokens: chat 75%, code 25%")
     assert "64 is production and decides" in made.measurement["concurrency"]
-    assert made.measurement["requests"].startswith("299 per arm")
+    assert made.measurement["requests"].startswith("368 per arm")
     assert "break-even 0.2" in made.opt_in
     assert "break-even" not in plan(verdict(Holds.YES, alpha=None)).opt_in
     assert any("baseline replicas" in each for each in made.on_breach)

@@ -187,7 +187,7 @@ def test_a_stage_that_lasts_says_how_long() -> None:
     """Nobody should promote early because the plan did not say."""
     made = rollout_plan(SETUP, (verdict(Holds.YES),), policy=DEFAULT_POLICY)
     assert isinstance(made.stages[5], Stage)
-    assert "at least 249 min, at least 299 requests per arm." in plan_markdown(made, ())
+    assert "at least 307 min, at least 368 requests per arm." in plan_markdown(made, ())
 
 
 def test_a_verdict_without_findings_has_no_table() -> None:

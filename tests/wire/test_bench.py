@@ -19,6 +19,7 @@ from paceline.latency import samples
 from paceline.live.fake_server_faults import read_faults
 from paceline.run import Load, Outcome, Run
 from paceline.simulate.server import simulate
+from paceline.stats.blocks import block_pairs, blocks_stated
 from paceline.workload import Request, Workload
 from tests.conftest import Answer
 from tests.wire.fake_servers import ROOMY, drafting, plain, served, speculative, step_cost
@@ -79,6 +80,16 @@ def test_every_request_is_measured_once_in_each_arm(measured: tuple[Path, Any, A
     assert ids[0] == ids[1]
     assert len(set(ids[0])) == 24
     assert all(each.outcome is Outcome.FINISHED and each.output_tokens == 24 for each in run_of(measured[0], "speculative").requests or ())
+
+
+def test_each_run_says_which_block_its_requests_came_from(measured: tuple[Path, Any, Any]) -> None:
+    """What came second in its pair can only be taken out of the comparison where it is known."""
+    runs = [run_of(measured[0], arm) for arm in ("baseline", "speculative")]
+    stated = [blocks_stated(each) for each in runs]
+    assert sorted(number for blocks in stated for number, _ in blocks) == list(range(2 * len(stated[0])))
+    found = block_pairs(*runs, latency="tpot_s")
+    assert [each.speculative_second for each in found] == [place % 2 == 0 for place in range(len(stated[0]))]
+    assert sum(each.baseline.size for each in found) == 24
 
 
 def simulated(run: Run, seeds: dict[str, int]) -> Run:

@@ -35,7 +35,16 @@ from paceline.report.predictions import (
     memory_dict,
     memory_text,
 )
-from paceline.report.simulations import arms_dict, arms_text, goodput_dict, harmed_requests, paired_dict, saturation_text
+from paceline.report.simulations import (
+    arms_dict,
+    arms_text,
+    goodput_dict,
+    harmed_requests,
+    paired_dict,
+    plan_figures,
+    plan_line,
+    saturation_text,
+)
 from paceline.run import Evidence, Load
 from paceline.simulate.saturation import saturation
 from paceline.speculation.acceptance import Acceptance
@@ -44,6 +53,8 @@ from paceline.speculation.blend import blend_by_generated_tokens
 __all__ = ["run_forecast", "run_lesson", "run_memory", "run_simulate"]
 
 CONFIDENCE = 0.95
+POWER = 0.9
+WORTH_HAVING = 1.05  # the default policy's speed-up
 ALL = "all"
 DRAFT_LENGTHS = tuple(range(1, 9))
 
@@ -176,7 +187,9 @@ def run_simulate(options: argparse.Namespace) -> int:
     if options.slo is not None:
         for run in arms:
             figures["arms"][run.arm.value]["goodput"] = goodput_dict(run, options.slo, confidence=CONFIDENCE)
+    plan = plan_figures(*arms, bound=WORTH_HAVING, confidence=CONFIDENCE, power=POWER)
     body = figures | {
+        "measurement": plan,
         "paired_differences": paired_dict(*arms, confidence=CONFIDENCE),
         "harmed": harmed_requests(*arms, most=len(arms[0].requests or ())),
         "acceptance_label": known.label,
@@ -184,7 +197,9 @@ def run_simulate(options: argparse.Namespace) -> int:
         "notes": [*told, *traffic.notes, *traffic.warnings],
     }
     notes = "\n".join(f"note: {ascii_controls(each)}" for each in (f"acceptance {known.label}", *traffic.notes, *traffic.warnings))
-    answer(options, body=body, text="\n\n".join([*(f"! {each}" for each in told), arms_text(*arms, body), notes]), inputs=traffic.inputs)
+    asked_for = () if plan is None else (plan_line(plan),)
+    text = "\n\n".join([*(f"! {each}" for each in told), arms_text(*arms, body), *asked_for, notes])
+    answer(options, body=body, text=text, inputs=traffic.inputs)
     return 0
 
 

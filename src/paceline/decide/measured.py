@@ -199,7 +199,7 @@ def _latency_ratio(
     arms = two_arms(baseline, speculative, latency=metric.latency, segment=segment)
     if metric.quantile is None:
         return mean_ratio(arms.speculative, arms.baseline, paired=arms.paired, confidence=confidence, rng=rng)
-    return quantile_ratio(arms.speculative, arms.baseline, metric.quantile, paired=arms.paired, confidence=confidence, rng=rng)
+    return quantile_ratio(arms.speculative, arms.baseline, metric.quantile, paired=arms.paired, confidence=confidence)
 
 
 def _latency(metric: Metric, run: Run, *, segment: str | None, confidence: float) -> Estimate:

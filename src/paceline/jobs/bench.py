@@ -33,6 +33,7 @@ from paceline.jobs.bench_runs import (
     part_of,
     sent_of,
     whole_run,
+    with_blocks,
     with_segments,
 )
 from paceline.live.event_loop import run_in_loop
@@ -170,7 +171,7 @@ class _Sitting:
         """Each segment alone in a closed loop, so that the server's counters are the segment's."""
         names = sorted({each.segment for each in self._bench.to_ask.counted})
         blocks_done = self._runs(load, Arm.SPECULATIVE)
-        if len(names) < 2 or not any(has_counters_only(each) for each in blocks_done):
+        if len(names) < 2 or not any(has_counters_only(each) for _, each in blocks_done):
             return
         alone = BenchLoad(
             name=load.name, load=Load(concurrency=load.load.concurrency or SEGMENT_CONCURRENCY, rate_per_s=None), due_s=None, edge=0
@@ -316,15 +317,16 @@ class _Sitting:
             self._folder.keep_part(name, stem, self._part(stretch, kept, watched=None, scrapes=(None, None)))
         self._folder.forget_came(name, stem)
 
-    def _runs(self, load: BenchLoad, arm: Arm) -> list[Run]:
-        """The arm's finished blocks and parts at this load, without segments."""
-        found: list[Run] = []
+    def _runs(self, load: BenchLoad, arm: Arm) -> list[tuple[int, Run]]:
+        """The arm's finished blocks and parts at this load with their block's number, without segments."""
+        found: list[tuple[int, Run]] = []
         for block in blocks(
             len(self._bench.to_ask.counted), arms=tuple(self._bench.servers), pairs=self._bench.pairs[load.name], edge=load.edge
         ):
             if block.arm is arm:
                 run = self._folder.run_of(load.name, block.name)
-                found += [run] if run is not None else self._folder.parts(load.name, block.name)
+                there = [run] if run is not None else self._folder.parts(load.name, block.name)
+                found += [(block.number, each) for each in there]
         return found
 
     def join(self, load: BenchLoad, arm: Arm) -> None:
@@ -332,7 +334,7 @@ class _Sitting:
         there = self._runs(load, arm)
         if not there:
             return
-        whole = whole_run(there)
+        whole = with_blocks(whole_run([each for _, each in there]), [(number, len(each.requests or ())) for number, each in there])
         if arm is Arm.SPECULATIVE:
             apart = {each: self._folder.run_of(load.name, each.stem) for each in self._segments(load)}
             measured = {each.asks[0].segment: run for each, run in apart.items() if run is not None}

@@ -43,6 +43,7 @@ __all__ = [
     "part_of",
     "sent_of",
     "whole_run",
+    "with_blocks",
     "with_segments",
 ]
 
@@ -218,6 +219,12 @@ def whole_run(parts: Sequence[Run]) -> Run:
 def has_counters_only(run: Run) -> bool:
     """Whether acceptance is known for all traffic together, from the server's counters."""
     return run.provenance.arguments.get("acceptance_from") == COUNTERS
+
+
+def with_blocks(run: Run, counts: Iterable[tuple[int, int]]) -> Run:
+    """The run, saying how many of its requests came from which block, as `stats.blocks` reads it."""
+    stated = ",".join(f"{number}:{count}" for number, count in counts)
+    return replace(run, provenance=replace(run.provenance, arguments={**run.provenance.arguments, "blocks": stated}))
 
 
 def with_segments(run: Run, measured: Mapping[str, Run]) -> Run:

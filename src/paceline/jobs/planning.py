@@ -19,7 +19,7 @@ from paceline.report.page import Comparison
 from paceline.run import Arm, Run
 from paceline.servers.vllm.versions import Version
 from paceline.speculation.method import Speculation
-from paceline.stats.paired import log_ratio_spread, two_arms
+from paceline.stats.paired import speedup_spread, two_arms
 
 __all__ = ["Circumstances", "compared", "need_same", "need_told", "output_shares", "planned", "read_pairs"]
 
@@ -89,7 +89,7 @@ def planned(where: Circumstances, comparisons: tuple[Comparison, ...], *, policy
 
 def _spread(comparison: Comparison) -> float:
     try:
-        return log_ratio_spread(two_arms(comparison.baseline, comparison.speculative, latency="tpot_s", segment=None))
+        return speedup_spread(two_arms(comparison.baseline, comparison.speculative, latency="tpot_s", segment=None))
     except NoEvidenceError:
         return DEFAULT_SPREAD
 
