@@ -51,12 +51,16 @@ class PooledIntervals:
 
 @dataclass(frozen=True, slots=True)
 class PooledTotals:
-    """The V0 engine's totals, the last of each life added up; `resets` says how often they fell."""
+    """The V0 engine's totals, the last of each life added up; `resets` says how often they fell.
+
+    `is_possible`: each life emitted at least one token per draft and at most K + 1, and accepted no more than it drafted.
+    """
 
     accepted_tokens: int
     drafted_tokens: int
     emitted_tokens: int
     drafts: int
+    is_possible: bool
     resets: int
     efficiency_disagrees: bool
 
@@ -150,6 +154,7 @@ def pool_totals(spoken: Iterable[Spoken]) -> PooledTotals:
         drafted_tokens=drafted,
         emitted_tokens=emitted,
         drafts=sum(_v0_drafts(each) for each in lives),
+        is_possible=all(_is_possible(each) for each in lives),
         resets=len(lives) - 1,
         efficiency_disagrees=any(_efficiency_disagrees(each) for each in lives),
     )
@@ -157,6 +162,11 @@ def pool_totals(spoken: Iterable[Spoken]) -> PooledTotals:
 
 def _v0_drafts(said: V0Totals) -> int:
     return round(said.drafted_tokens / said.draft_tokens)
+
+
+def _is_possible(said: V0Totals) -> bool:
+    drafts = _v0_drafts(said)
+    return drafts <= said.emitted_tokens <= drafts * (said.draft_tokens + 1) and said.accepted_tokens <= said.drafted_tokens
 
 
 def _efficiency_disagrees(said: V0Totals) -> bool:
