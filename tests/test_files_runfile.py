@@ -207,3 +207,10 @@ def test_a_run_file_that_states_an_impossible_figure_is_refused_by_its_name() ->
     wrong = {"value": 1.5, "statistic": "pooled", "n": None, "low": None, "high": None}
     with pytest.raises(BadInputError, match=r"the summary 'alpha' = 1\.5 is not within 0 and 1"):
         run_from_json(broken(("summaries", "alpha"), wrong), name="run.json")
+
+
+def test_a_run_file_with_a_request_id_twice_is_refused() -> None:
+    """A file that was pasted together counts each request twice, and its intervals are too narrow."""
+    requests = json.loads(run_to_json(whole()))["requests"]
+    with pytest.raises(BadInputError, match="1 request ids stand there twice"):
+        run_from_json(broken(("requests",), [*requests, requests[0]]), name="run.json")
