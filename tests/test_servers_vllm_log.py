@@ -147,7 +147,7 @@ def test_v0_totals_count_once_and_as_usable_tokens() -> None:
     assert codes(run) == ["since_start", "v0_metrics"]
     again = run_of(*lines, totals("0.999", 10, 40, 20))
     assert again.summaries["drafts"].value == 1245 + 10
-    assert codes(again) == ["since_start", "v0_metrics", "counter_reset", "efficiency_disagrees"]
+    assert codes(again) == ["since_start", "v0_metrics", "counter_reset", "stated_rate_differs", "efficiency_disagrees"]
     with pytest.raises(BadInputError, match="V0 engine and of V1"):
         run_of(*lines, interval(5, 10, length=1.5, rates=[0.5]))
 

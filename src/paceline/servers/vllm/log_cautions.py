@@ -96,6 +96,7 @@ def _of_totals(life: PooledTotals) -> Iterator[Caution]:
     )
     if life.resets:
         yield Caution("counter_reset", f"the totals fell {life.resets} times: restarts; the last line before each was added up")
+    yield from life.differing
     if not life.is_possible:
         yield Caution(
             "totals_contradict",
