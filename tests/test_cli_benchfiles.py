@@ -118,3 +118,21 @@ def test_a_file_with_several_runs_is_asked_by_label(paceline: Paceline) -> None:
     said = json.loads(paceline(["gate", f"{table}#cuda/baseline", f"{table}#cuda/draft_0_5b", "--json"]).out)
     assert said["findings"][0]["estimate"]["value"] == pytest.approx(1.01, abs=0.5)
     assert paceline(["measure", f"{table}#cuda/mtp"]).code == 2
+
+
+def test_measure_asks_for_one_of_several_runs_by_its_label(paceline: Paceline) -> None:
+    """Whoever follows the refusal's own advice: FILE#LABEL."""
+    several = FOLDER / "guidellm-0.8.0-two-rates.json"
+    refused = paceline(["measure", str(several)])
+    assert "#LABEL" in refused.err
+    label = refused.err.partition("#LABEL: '")[2].partition("'")[0]
+    answer = paceline(["measure", f"{several}#{label}", "--json"])
+    assert answer.code == 0, answer.err
+
+
+def test_gate_takes_no_speculative_run_for_the_baseline(paceline: Paceline) -> None:
+    """Whoever gives one file twice: a run that merely leaves acceptance out would be its own baseline."""
+    table = FOLDER / "specforge-table.json"
+    label = next(each for each in paceline(["measure", str(table)]).err.split("'") if each.endswith("speculative"))
+    answer = paceline(["gate", f"{table}#{label}", f"{table}#{label}"])
+    assert answer.code == 2, answer.out

@@ -110,3 +110,18 @@ def test_a_folder_of_runs_gives_the_points_of_both_arms(tmp_path: Path) -> None:
         assert (plain.plain_step_s, speculative.speculative_step_s) == (0.01, 0.01)
     with pytest.raises(PacelineError, match="no run file whose name ends in baseline"):
         read_calibration(Path(__file__).parent / "data")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("concurrency,concurrency,plain_step_s\n1,2,3\n", "names the column concurrency 2 times"),
+        ('[{"concurrency": true, "plain_step_s": 0.01}]', "concurrency = True is not a number above 0"),
+        ('[{"concurrency": 1, "plain_step_s": true}]', "plain_step_s = True is not a number above 0"),
+        ('[{"concurrency": 1, "plain_step_s": 1' + "0" * 400 + "}]", "is not a number above 0"),
+    ],
+)
+def test_a_column_given_twice_and_what_is_no_number_are_refused(tmp_path: Path, text: str, why: str) -> None:
+    """A spreadsheet's second column silently replaces the first, and true is one second."""
+    with pytest.raises(PacelineError, match=why):
+        read_calibration(written(tmp_path, text))

@@ -172,3 +172,11 @@ def test_runs_of_another_method_are_refused(tmp_path: Path) -> None:
 def test_a_family_has_no_notes() -> None:
     """Its points are not the user's to mend."""
     assert calibration_notes(family_calibration("vllm")) == ()
+
+
+def test_a_point_that_was_copied_is_one_point(tmp_path: Path) -> None:
+    """One measurement given twice passes for a fit of three coefficients."""
+    path = tmp_path / "points.csv"
+    path.write_text("concurrency,plain_step_s,speculative_step_s\n1,.008,.010\n1,.008,.010\n", encoding="utf-8")
+    with pytest.raises(BadInputError, match="1 distinct calibration point is too few"):
+        calibrated([path, path], asked(), context_tokens=1000, engine=None)

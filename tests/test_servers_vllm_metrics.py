@@ -462,3 +462,17 @@ def test_no_pair_of_scrapes_gives_a_negative_count_or_a_crash(before: dict[str, 
         to_run(between, arm=None, inputs={}, window_s=None)
     except (BadInputError, NoEvidenceError):
         return
+
+
+def test_more_tokens_accepted_than_generated_is_no_acceptance() -> None:
+    """Counters of two servers behind one address give an acceptance that neither has."""
+    window = difference(None, of({D: 100, T: 300, A: 150, G: 10}))
+    assert "accepted_exceed_generated" in codes(window)
+    assert window.acceptance is None
+    assert "alpha" not in to_run(window, arm=None, inputs={}, window_s=None).summaries
+
+
+def test_answers_of_two_tokens_may_accept_more_than_they_show() -> None:
+    """Fifty requests, each stopped inside its first draft of 3: 150 accepted, 100 generated, and nothing is wrong."""
+    window = difference(None, of({D: 50, T: 150, A: 150, G: 100, FIRST: 50, FIRST_SUM: 1.0}))
+    assert window.acceptance is not None

@@ -76,7 +76,7 @@ def run_measure(options: argparse.Namespace) -> int:
 
 def _measured(before: Path | None, file: Path, model: str | None, arm: Arm | None) -> Run:
     """What a file, or the difference of two dumps, says."""
-    if before is None and read_head(file).lstrip().startswith("{") and model is not None:
+    if before is None and model is not None and (file.is_dir() or read_head(file).lstrip().startswith("{")):
         raise BadInputError("--model picks one of the models in a /metrics dump, and a run file holds one run; leave it out")
     return read_evidence(file, arm) if before is None and model is None else measure_dumps(before, file, model=model)
 
@@ -132,7 +132,14 @@ def run_gate(options: argparse.Namespace) -> int:
 
 
 def _plain_arm(baseline: Run, speculative: Run) -> Run:
-    """A server that exports speculation's series and drafted nothing is the plain arm, if it is given as such."""
-    if speculative.arm is Arm.SPECULATIVE and baseline.arm is Arm.SPECULATIVE and baseline.acceptance_by_segment is None:
+    """A server whose /metrics export speculation's series and that drafted nothing is the plain arm, if it is given as such."""
+    if speculative.arm is Arm.SPECULATIVE and baseline.arm is Arm.SPECULATIVE and _drafted_nothing(baseline):
         return replace(baseline, arm=Arm.BASELINE)
     return baseline
+
+
+def _drafted_nothing(run: Run) -> bool:
+    """Whether a server's own counters say that it drafted nothing; a run that leaves acceptance out says nothing of the kind."""
+    drafted = run.summaries.get("drafted_tokens")
+    said = (drafted is not None and drafted.value == 0) or any(each.code == "nothing_drafted" for each in run.cautions)
+    return said and run.provenance.made_by.endswith("/metrics") and run.acceptance_by_segment is None

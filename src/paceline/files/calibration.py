@@ -114,6 +114,8 @@ def _rows(text: str, shown: str) -> list[dict[str, str | None]]:
     for name in columns:
         if name not in COLUMNS:
             raise UnknownNameError("calibration column", name, COLUMNS)
+        if columns.count(name) > 1:
+            raise BadInputError(f"{shown} names the column {name} {columns.count(name)} times; keep one of them")
     missing = ["concurrency"] if "concurrency" not in columns else []
     if not set(SECONDS) & set(columns):
         missing.append(f"one of {', '.join(SECONDS)}")
@@ -187,8 +189,8 @@ def _point(value: object, where: str) -> CalibrationPoint:
 
 def _number(value: object, where: str) -> float:
     try:
-        number = float(value)  # type: ignore[arg-type]  # whatever is no number is refused below
-    except (TypeError, ValueError):
+        number = float("nan") if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # what is no number is refused below
+    except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not (isfinite(number) and number > 0):
         raise BadInputError(f"{where} = {printable(value)} is not a number above 0")

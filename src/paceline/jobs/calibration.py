@@ -54,13 +54,17 @@ def calibrated(files: Sequence[Path], asked: Scenario, *, context_tokens: int, e
     """The calibration that the points of `files` give for `asked`, starting from the family `engine` or the packaged coefficients.
 
     Raises:
-        BadInputError: fewer than two points, one that is out of range, or points that contradict each other.
+        BadInputError: fewer than two distinct points, one that is out of range, or points that contradict each other.
         UnknownNameError: no such family, or a column that means nothing.
 
     """
-    points = [point for file in files for point in read_calibration(file)]
+    points: list[CalibrationPoint] = []
+    for point in (each for file in files for each in read_calibration(file)):
+        points += [] if point in points else [point]  # one that was copied says nothing more
     if len(points) < LEAST_POINTS:
-        raise BadInputError(f"{len(points)} calibration point is too few for overhead, draft cost and efficiency; give two or more")
+        raise BadInputError(
+            f"{len(points)} distinct calibration point is too few for overhead, draft cost and efficiency; give two or more"
+        )
     start: EngineCost = uncalibrated(asked.where.gpus) if engine is None else engine_of_family(engine)
     seen = [_observation(point, asked, start, context_tokens) for point in points]
     prior = Prior(start, *(coefficient(f"own_{each}_sd") for each in ("overhead", "draft", "efficiency")))

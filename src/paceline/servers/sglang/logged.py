@@ -126,7 +126,7 @@ def _acceptance(verified: list[DecodeLine], width: int | None) -> dict[str, Summ
     length, n = sum((each.length or 0) * each.running for each in verified) / weight, len(verified)
     found = {"acceptance_length": Summary(value=length, statistic="pooled", n=n, low=max(1.0, length - HALF), high=length + HALF)}
     if width is not None:
-        low, value, high = (max(0.0, each - 1) / (width - 1) for each in (length - HALF, length, length + HALF))
+        low, value, high = (min(max(0.0, each - 1) / (width - 1), 1.0) for each in (length - HALF, length, length + HALF))
         found["alpha"] = Summary(value=value, statistic="pooled", n=n, low=low, high=high)
     return found
 

@@ -13,7 +13,7 @@ from paceline.errors import BadInputError
 from paceline.run import Summary
 from paceline.servers.counters import Change, Counters, EngineCounters, Vocabulary, change, gauge_summary, positions, read_series
 from paceline.servers.prometheus_text import Sample
-from paceline.servers.vllm.v0 import V0_CAUTION, is_v0, v0_figures
+from paceline.servers.vllm.v0 import V0_CAUTION, is_v0, v0_doubts, v0_figures
 from paceline.servers.window import Window, observed, whole
 from paceline.verdict import Caution
 
@@ -126,7 +126,7 @@ def window(scrapes: Sequence[Counters]) -> Window:
         missing_remedy="vLLM counts all three from 0.8.5 on",
         ratios_only=v0,
         stated=v0_figures(changed.engines.values()) if v0 else {},
-        noted=(*changed.noted, *_noted(changed, v0=v0)),
+        noted=(*changed.noted, *_noted(changed, v0=v0), *(v0_doubts(changed.engines.values()) if v0 and len(scrapes) == 1 else ())),
     )
 
 
