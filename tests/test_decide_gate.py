@@ -94,7 +94,7 @@ def test_a_dense_twin_with_nearly_the_same_acceptance_has_another_break_even() -
 
 def test_one_segment_may_ship_where_the_whole_may_not() -> None:
     """Extraction that drafts badly must not cost code its gain, nor code hide it."""
-    baseline, speculative = pair(n=800, step_s=0.019, alphas={"code": 0.9, "prose": 0.1})
+    baseline, speculative = pair(n=1000, step_s=0.019, alphas={"code": 0.9, "prose": 0.1})
     verdict = gate(baseline, speculative, policy=DEFAULT_POLICY, rng=rng())
     assert verdict.decision is Decision.SHIP_SEGMENTS
     assert verdict.segments_to_ship == ("code",)

@@ -105,7 +105,7 @@ def _add_bench_traffic(parser: argparse.ArgumentParser) -> None:
     """What is sent."""
     group = parser.add_argument_group("traffic")
     group.add_argument("--traffic", nargs="+", default=["demo"], metavar="LOG", help="chat logs, or demo for packaged ones (default)")
-    group.add_argument("--requests", type=positive_int, default=300, metavar="N", help="requests counted in each arm (default 300)")
+    group.add_argument("--requests", type=positive_int, default=400, metavar="N", help="requests counted in each arm (default 400)")
     group.add_argument("--max-tokens", type=positive_int, default=256, metavar="N", help="longest output asked for (default 256)")
     group.add_argument("--temperature", type=not_negative, default=0.0, metavar="T", help="sent with every request (default 0)")
     group.add_argument("--ignore-eos", action="store_true", help="ask servers to go on to the full length")

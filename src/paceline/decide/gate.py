@@ -18,7 +18,7 @@ bound suits every load. A policy that wants it adds the claim.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 import numpy as np
@@ -33,6 +33,7 @@ from paceline.errors import BadInputError, NoEvidenceError
 from paceline.run import Arm, Run
 from paceline.stats.goodput import Slo, promising
 from paceline.stats.paired import requests_to_bound_quantile, requests_to_settle
+from paceline.stats.several import decided_together
 from paceline.verdict import ABOVE_BREAK_EVEN, UNFELT_RISE, Caution, Claim, Estimate, Finding, Holds, Verdict, judge
 
 __all__ = ["DEFAULT_POLICY", "FELT_TTFT_S", "Policy", "default_claims", "gate", "gate_by_concurrency", "production_verdict"]
@@ -273,10 +274,16 @@ class _Question:
         return None if needed is None else max(needed, estimate.n + 1)
 
     def segments_to_ship(self, warnings: tuple[Caution, ...]) -> tuple[str, ...]:
+        """The segments that surely pay, the error rate shared among all that are asked (`stats.several`)."""
         names = segments_of(self.speculative)
-        return tuple(name for name in names if self._pays(name, warnings)) if len(names) > 1 else ()
 
-    def _pays(self, segment: str, warnings: tuple[Caution, ...]) -> bool:
+        def surely(name: str, confidence: float) -> bool:
+            return replace(self, policy=replace(self.policy, confidence=confidence)).pays(name, warnings)
+
+        return decided_together(names, surely, confidence=self.policy.confidence) if len(names) > 1 else ()
+
+    def pays(self, segment: str, warnings: tuple[Caution, ...]) -> bool:
+        """Whether a segment alone is surely faster by the margin and holds every claim."""
         gain = Claim(metric="speedup", at_most=None, at_least=1 + self.policy.margin, segment=segment)
         own = [_on_segment(each, segment) for each in self.policy.claims if each.segment in (None, segment)]
         return all(self.judged(each, warnings).finding.holds is Holds.YES for each in [gain, *own])
