@@ -146,6 +146,15 @@ def test_the_verdict_stands_at_each_concurrency_and_the_largest_decides(folder: 
     assert said["rests_on"]["arms"] == "simulated"
 
 
+def test_the_cost_models_own_error_is_a_factor_that_every_verdict_is_within(folder: Path) -> None:
+    """A range of decoding alone, 1.84 to 2.56, beside a verdict of 1.79 says that the verdict is wrong."""
+    warnings = document(folder / "verdict.json")["warnings"]
+    (told,) = (each["message"] for each in warnings if each["code"] == "simulated_evidence")
+    found = re.search(r"may be off by a factor of (\d\.\d\d) to (\d\.\d\d)$", told)
+    assert found is not None, told
+    assert 0.3 < float(found[1]) < 1 < float(found[2]) < 3
+
+
 def test_the_runs_are_evidence_that_gate_reads(folder: Path, paceline: Paceline) -> None:
     """Files that no other verb reads are decoration."""
     arms = [folder / "runs" / f"c0004-{arm}.json" for arm in ("baseline", "speculative")]

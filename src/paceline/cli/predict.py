@@ -186,7 +186,9 @@ def _add_sweep(verbs: Verbs) -> None:
         help="accepted / drafted at --draft-tokens (default .3,.5,.7)",
     )
     group.add_argument("--draft-lengths", type=counts, default=(1, 3, 5), metavar="K,…", help="tokens drafted per step (default 1,3,5)")
-    group.add_argument("--concurrencies", type=counts, default=(1, 8, 64), metavar="N,…", help="requests in flight (default 1,8,64)")
+    group.add_argument(
+        "--concurrencies", type=counts, default=None, metavar="N,…", help="requests in flight (default 1, 8, 64 and --max-requests)"
+    )
     group.add_argument(
         "--contexts", type=counts, default=(700, 2000), metavar="TOKENS,…", help="context of a decode step (default 700,2000)"
     )

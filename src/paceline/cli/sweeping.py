@@ -13,12 +13,20 @@ from paceline.report.sweeps import sweep_csv, sweep_dict, sweep_html, sweep_text
 __all__ = ["run_sweep"]
 
 
+CONCURRENCIES = (1, 8, 64)
+
+
+def swept_by_default(most_requests: int) -> tuple[int, ...]:
+    """Concurrencies up to the largest batch that a replica runs, so that a server's table rests on points throughout."""
+    return (*(each for each in CONCURRENCIES if each < most_requests), most_requests)
+
+
 def run_sweep(options: argparse.Namespace) -> int:
     """`sweep`: the grid, its surface and what to tell each server; with --out also files, and a rerun goes on where it stopped."""
     grid = Grid(
         alphas=tuple(sorted(set(options.alphas))),
         draft_lengths=options.draft_lengths,
-        concurrencies=options.concurrencies,
+        concurrencies=options.concurrencies or swept_by_default(options.max_requests),
         contexts=options.contexts,
         reference_draft_tokens=options.draft_tokens,
     )
