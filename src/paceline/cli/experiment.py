@@ -146,7 +146,7 @@ def _add_gate(verbs: Verbs) -> None:
         "gate",
         _gate,
         question="ship it? (exit code 0 yes, 1 no, 4 not enough evidence)",
-        example="paceline gate runs/baseline.json runs/speculative.json",
+        example="paceline gate out/runs/c0032-baseline.json out/runs/c0032-speculative.json",
     )
     parser.add_argument("baseline", type=Path, metavar="BASELINE", help="the plain arm: any file or folder that measure reads")
     parser.add_argument("speculative", type=Path, metavar="SPECULATIVE", help="the same of the arm with drafts")
@@ -158,7 +158,12 @@ def _add_gate(verbs: Verbs) -> None:
 def add_policy(parser: argparse.ArgumentParser) -> None:
     """What must hold."""
     group = parser.add_argument_group("policy")
-    group.add_argument("--margin", type=fraction, default=0.05, help="speed-up worth having, above 1 (default .05)")
+    group.add_argument(
+        "--margin",
+        type=fraction,
+        default=0.05,
+        help="speed-up worth having, above 1; with --claim only of a segment that ships alone (default .05)",
+    )
     group.add_argument("--confidence", type=fraction, default=0.95, help="of every interval (default .95)")
     group.add_argument("--alpha-floor", type=fraction, default=0.55, help="the textbook's floor, shown beside the verdict (default .55)")
     group.add_argument(

@@ -151,7 +151,7 @@ def _add_simulate(verbs: Verbs) -> None:
         help="a chat log, a trace (Azure, BurstGPT, Mooncake), or the packaged demo traffic (default)",
     )
     arrivals = parser.add_mutually_exclusive_group()
-    arrivals.add_argument("--concurrency", type=positive_int, default=32, metavar="N", help="requests in flight (default 32)")
+    arrivals.add_argument("--concurrency", type=positive_int, default=None, metavar="N", help="requests in flight (default 32)")
     arrivals.add_argument("--rate", type=positive, default=None, metavar="R", help="Poisson arrivals, requests per second")
     arrivals.add_argument("--own-times", action="store_true", help="the trace's own arrivals")
     parser.add_argument("--out", type=place, default=None, metavar="DIR", help="write both run files there")

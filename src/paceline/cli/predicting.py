@@ -45,6 +45,7 @@ __all__ = ["run_forecast", "run_lesson", "run_memory", "run_simulate"]
 
 CONFIDENCE = 0.95
 ALL = "all"
+DEFAULT_CONCURRENCY = 32
 DRAFT_LENGTHS = tuple(range(1, 9))
 
 
@@ -149,6 +150,8 @@ def run_memory(options: argparse.Namespace) -> int:
 
 def run_simulate(options: argparse.Namespace) -> int:
     """`simulate`: both arms, at one concurrency, one rate, or a trace's own times."""
+    if options.concurrency is None and options.rate is None and not options.own_times:
+        options.concurrency = DEFAULT_CONCURRENCY
     asked = scenario(scenario_asked(options))
     with progress("reading traffic", total=None) as bar:
         traffic = load_traffic((options.traffic,), reading(options), progress=bar)
@@ -162,7 +165,7 @@ def run_simulate(options: argparse.Namespace) -> int:
     )
     if options.own_times and not traffic.has_arrivals:
         raise BadInputError(f"{traffic.workload.source} has no times of its own; give --concurrency or --rate")
-    load = Load(concurrency=None if options.own_times or options.rate else options.concurrency, rate_per_s=options.rate)
+    load = Load(concurrency=options.concurrency, rate_per_s=options.rate)
     made = simulated_arms(asked, traffic.workload, known.by_segment, load, simulation_plan(options), own_arrivals=options.own_times)
     arms = labelled(made, asked, known, traffic, range_=None, slo=options.slo)
     if options.out is not None:

@@ -115,8 +115,8 @@ def _need_whole_table(table: "LengthTable", options: argparse.Namespace) -> None
         raise BadInputError(
             f"--draft-tokens-by-batch drafts up to {table.longest()} tokens, and --draft-tokens is {options.draft_tokens}; raise the latter"
         )
-    closed = options.rate is None and not options.own_times
-    largest = min(options.max_requests, options.concurrency) if closed else options.max_requests
+    in_flight = getattr(options, "concurrency", None)  # None in an open loop; a fake server does not know how many will come
+    largest = options.max_requests if in_flight is None else min(options.max_requests, in_flight)
     last = table.entries[-1][1]
     if last < largest:
         raise BadInputError(
