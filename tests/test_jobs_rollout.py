@@ -307,6 +307,17 @@ def test_every_shape_of_traffic_is_rolled_out_or_refused_with_a_reason(name: str
         assert (tmp_path / "out" / "report.html").is_file()
 
 
+def test_the_skill_is_named_after_its_method(paceline: Paceline, tmp_path: Path) -> None:
+    """An n-gram rollout under EAGLE-3's name is followed by whoever looks for EAGLE-3; one of an earlier method must not stay beside it."""
+    (tmp_path / "skill-eagle3-rollout.md").write_text("earlier")
+    words = [each for each in SMALL if each not in ("--method", "eagle3")]
+    answer = paceline(["rollout", "--traffic", str(SHAPES / "pairs.jsonl"), *words, "--method", "ngram", "--out", str(tmp_path)])
+    assert answer.code == 0, answer.err
+    assert "manifests/, skill-ngram-rollout.md" in answer.out
+    assert [each.name for each in tmp_path.glob("skill-*")] == ["skill-ngram-rollout.md"]
+    assert "\nname: ngram-rollout\n" in (tmp_path / "skill-ngram-rollout.md").read_text(encoding="utf-8")
+
+
 def test_the_command_that_makes_it_again_has_no_folder_of_this_machine(tmp_path: Path) -> None:
     """`--out=/home/me/secret` in a skill that is passed on tells where somebody works."""
     log = SHAPES / "pairs.jsonl"

@@ -16,7 +16,7 @@ from paceline.jobs.bench_asked import BenchAsked
 from paceline.jobs.labels import described
 from paceline.jobs.launch import launch_commands
 from paceline.jobs.planning import Circumstances, compared, need_same, output_shares, planned, read_pairs
-from paceline.jobs.rollout import Job, roll_out
+from paceline.jobs.rollout import Job, roll_out, skill_name
 from paceline.jobs.scenario import scenario
 from paceline.jobs.simulation import limits_of
 from paceline.jobs.traffic import file_bytes
@@ -105,7 +105,7 @@ def run_rollout(options: argparse.Namespace) -> int:
     with progress("reading traffic", total=file_bytes(options.traffic)) as bar:
         done = roll_out(job, options.out, reading=bar, step=say)
     body = verdict_dict(done.verdict, lesson=done.decisive.lesson, by_concurrency=done.verdicts)
-    text = rollout_text(done.comparisons, label=done.known.label, notes=done.notes, out=str(options.out))
+    text = rollout_text(done.comparisons, label=done.known.label, notes=done.notes, out=str(options.out), skill=skill_name(options.method))
     if done.rehearsal is not None:
         text = f"{text}\n{rehearsal_text(done.rehearsal.baseline, done.rehearsal.speculative)}"
     rests_on = {"acceptance": done.known.evidence.value, "acceptance_label": done.known.label, "notes": list(done.notes)}
