@@ -391,3 +391,14 @@ def test_a_claim_on_goodput_is_judged_on_runs_that_state_a_promise(paceline: Pac
     said = paceline(["measure", arms[0], "--model", "x"])
     assert said.code == 2
     assert "leave it out" in said.err
+
+
+def test_a_folder_of_runs_is_measured_one_run_at_a_time(paceline: Paceline, tmp_path: Path) -> None:
+    """What gate reads, measure reads: an error of the machine for a folder sends its owner looking for a broken disk."""
+    out = str(tmp_path / "out")
+    assert paceline(["simulate", *LLAMA, "--requests", "20", "--concurrency", "2", "--out", out]).code == 0
+    both = paceline(["measure", out])
+    assert both.code == 2
+    assert "'out' holds 2 runs; ask for one as out#LABEL: 'baseline' (2 in flight, baseline)" in both.err
+    assert "simulate, speculative arm" in paceline(["measure", f"{out}#speculative"]).out
+    assert "leave it out" in paceline(["measure", out, "--model", "m"]).err

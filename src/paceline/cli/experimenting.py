@@ -72,7 +72,7 @@ def run_measure(options: argparse.Namespace) -> int:
 
 def _measured(before: Path | None, file: Path, model: str | None, arm: Arm | None) -> Run:
     """What a file, or the difference of two dumps, says."""
-    if before is None and read_head(file).lstrip().startswith("{") and model is not None:
+    if before is None and model is not None and (file.is_dir() or read_head(file).lstrip().startswith("{")):
         raise BadInputError("--model picks one of the models in a /metrics dump, and a run file holds one run; leave it out")
     return read_evidence(file, arm) if before is None and model is None else measure_dumps(before, file, model=model)
 
