@@ -402,3 +402,16 @@ def test_a_folder_of_runs_is_measured_one_run_at_a_time(paceline: Paceline, tmp_
     assert "'out' holds 2 runs; ask for one as out#LABEL: 'baseline' (2 in flight, baseline)" in both.err
     assert "simulate, speculative arm" in paceline(["measure", f"{out}#speculative"]).out
     assert "leave it out" in paceline(["measure", out, "--model", "m"]).err
+
+
+def test_the_header_says_where_the_dtype_is_from(paceline: Paceline, tmp_path: Path) -> None:
+    """fp8 that nobody asked for halves the weights of a bf16 checkpoint in silence."""
+    shape = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 128256}
+    (tmp_path / "config.json").write_text(json.dumps(shape), encoding="utf-8")
+    asked = ["memory", "--gpus", "1", "--target"]
+    assert f"{tmp_path.name} bf16 (as its config.json states) on 1 h100" in paceline([*asked, str(tmp_path)]).out
+    assert "Llama-3.1-8B fp8 (the default) on 1 h100" in paceline([*asked, "llama-3.1-8b"]).out
+    assert "Llama-3.1-8B bf16 on 1 h100" in paceline([*asked, "llama-3.1-8b", "--dtype", "bf16"]).out
+    made = parsed(paceline([*asked, str(tmp_path), "--json"]))["provenance"]
+    assert made["arguments"]["dtype"] == "bf16"
+    assert list(made["inputs"]) == [f"{tmp_path.name}/config.json"]

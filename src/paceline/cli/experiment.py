@@ -8,7 +8,6 @@ from paceline.cli.options import (
     add_json,
     add_ngram,
     add_seed,
-    add_suffix,
     add_traffic,
     add_verb,
     counts,
@@ -19,6 +18,7 @@ from paceline.cli.options import (
     positive,
     positive_int,
 )
+from paceline.cli.replica_options import add_suffix
 from paceline.speculation.method import Method
 
 __all__ = ["add_verbs"]

@@ -17,7 +17,7 @@ from paceline.jobs.labels import described
 from paceline.jobs.launch import launch_commands
 from paceline.jobs.planning import Circumstances, compared, need_same, output_shares, planned, read_pairs
 from paceline.jobs.rollout import Job, roll_out, skill_name
-from paceline.jobs.scenario import scenario
+from paceline.jobs.scenario import config_hashes, scenario
 from paceline.jobs.simulation import limits_of
 from paceline.jobs.traffic import file_bytes
 from paceline.report.json_view import plan_dict, verdict_dict
@@ -109,7 +109,7 @@ def run_rollout(options: argparse.Namespace) -> int:
     if done.rehearsal is not None:
         text = f"{text}\n{rehearsal_text(done.rehearsal.baseline, done.rehearsal.speculative)}"
     rests_on = {"acceptance": done.known.evidence.value, "acceptance_label": done.known.label, "notes": list(done.notes)}
-    answer(options, body=body | rests_on, text=text, inputs=done.traffic.inputs)
+    answer(options, body=body | rests_on, text=text, inputs={**config_hashes(job.asked), **done.traffic.inputs})
     return EXIT_CODES[done.verdict.decision] if options.exit_verdict else 0
 
 
@@ -126,7 +126,7 @@ def run_plan(options: argparse.Namespace) -> int:
     where = Circumstances(found, commands, version, output_shares(pairs[-1][0]), options.requests_per_s)
     plan = planned(where, comparisons, policy=policy)
     text = plan_markdown(plan, tuple(each.verdict for each in comparisons))
-    inputs = {name: sha for pair in pairs for run in pair for name, sha in run.provenance.inputs.items()}
+    inputs = config_hashes(asked) | {name: sha for pair in pairs for run in pair for name, sha in run.provenance.inputs.items()}
     if options.out is not None:
         make_folder(options.out)
         document = json.dumps(envelope(options, plan_dict(plan), inputs=inputs), indent=2, ensure_ascii=False, allow_nan=False)
@@ -153,5 +153,5 @@ def run_config(options: argparse.Namespace) -> int:
         "compatibility": compatibility_dict(rows),
         "notes": list(commands.notes),
     }
-    answer(options, body=body, text=config_text(arms, rows, notes=commands.notes), inputs={})
+    answer(options, body=body, text=config_text(arms, rows, notes=commands.notes), inputs=config_hashes(asked))
     return 0

@@ -21,7 +21,7 @@ from paceline.forecast.when_not import Pairing, when_not
 from paceline.jobs.acceptance import choose
 from paceline.jobs.calibration import calibrated, calibration_notes, family_calibration
 from paceline.jobs.labels import labelled
-from paceline.jobs.scenario import Scenario, scenario
+from paceline.jobs.scenario import Scenario, config_hashes, on_disk, scenario
 from paceline.jobs.simulation import SimulationPlan, cost_of, simulated_arms
 from paceline.jobs.traffic import load_traffic
 from paceline.report.acceptances import ranged_dict, ranged_lines, tree_dict, tree_lines
@@ -72,7 +72,8 @@ def run_lesson(options: argparse.Namespace) -> int:
 
 def run_forecast(options: argparse.Namespace) -> int:
     """`forecast`."""
-    asked = scenario(scenario_asked(options))
+    source, typed = dtype_words(options), scenario_asked(options)
+    asked = scenario(typed)
     K = asked.speculation.draft_tokens
     known = choose(
         asked_acceptance(options), replayed=None, method=options.method, segments=(ALL,), draft_tokens=K, target=asked.target.name
@@ -98,7 +99,7 @@ def run_forecast(options: argparse.Namespace) -> int:
     conditions = when_not(row=rows[-1], lengths=lengths, target=asked.target, pairing=pairing)
     said = lesson(alpha=moved.value.alpha, draft_tokens=K, overhead=max(0.0, rows[0].step_time_ratio.value - 1))
     where = asked.where
-    head = f"{asked.target.name} {where.dtype.value} on {where.gpus} {where.gpu.name}, {options.method.value}, K = {K}"
+    head = f"{asked.target.name} {where.dtype.value}{source} on {where.gpus} {where.gpu.name}, {options.method.value}, K = {K}"
     chain = "the chain's figure for a tree, which accepts more" if asked.speculation.tree and profile_label else ""
     label = "; ".join(each for each in (known.label, chain, moved.label) if each)
     said_of_tree = None if asked.speculation.tree is None else tree_dict(asked.speculation.tree, moved.value, options.rank_acceptance)
@@ -111,7 +112,7 @@ def run_forecast(options: argparse.Namespace) -> int:
     }
     fitted = () if calibration is None else (_calibration_line(calibration), *(f"! {each}" for each in calibration_notes(calibration)))
     told = [ascii_controls(f"{head}; acceptance {label}"), *ranged_lines(moved), *tree_lines(said_of_tree), *fitted]
-    answer(options, body=body, text="\n".join(told) + f"\n\n{forecast_text(rows, conditions)}", inputs={})
+    answer(options, body=body, text="\n".join(told) + f"\n\n{forecast_text(rows, conditions)}", inputs=config_hashes(typed))
     return 0
 
 
@@ -136,15 +137,23 @@ def _calibration_line(found: Calibration) -> str:
     )
 
 
+def dtype_words(options: argparse.Namespace) -> str:
+    """Where the dtype is from, behind it in a header; empty where it was typed. Ask before `scenario_asked` fills it in."""
+    if options.dtype is not None:
+        return ""
+    return " (the default)" if on_disk(options.target) is None else " (as its config.json states)"
+
+
 def run_memory(options: argparse.Namespace) -> int:
     """`memory`."""
-    asked = scenario(scenario_asked(options))
+    source, typed = dtype_words(options), scenario_asked(options)
+    asked = scenario(typed)
     found = asked.memory(options.context)
     where = asked.where
-    head = f"{asked.target.name} {where.dtype.value} on {where.gpus} {where.gpu.name}, {asked.utilisation:.0%} of memory"
+    head = f"{asked.target.name} {where.dtype.value}{source} on {where.gpus} {where.gpu.name}, {asked.utilisation:.0%} of memory"
     text = f"{ascii_controls(head)}\n\n{memory_text(found, asked.draft, context_tokens=options.context)}"
     body = {"gpus": where.gpus, "context_tokens": options.context} | memory_dict(found, asked.draft)
-    answer(options, body=body, text=text, inputs={})
+    answer(options, body=body, text=text, inputs=config_hashes(typed))
     return 0
 
 
@@ -152,7 +161,8 @@ def run_simulate(options: argparse.Namespace) -> int:
     """`simulate`: both arms, at one concurrency, one rate, or a trace's own times."""
     if options.concurrency is None and options.rate is None and not options.own_times:
         options.concurrency = DEFAULT_CONCURRENCY
-    asked = scenario(scenario_asked(options))
+    typed = scenario_asked(options)
+    asked = scenario(typed)
     with progress("reading traffic", total=None) as bar:
         traffic = load_traffic((options.traffic,), reading(options), progress=bar)
     known = choose(
@@ -187,7 +197,12 @@ def run_simulate(options: argparse.Namespace) -> int:
         "notes": [*told, *traffic.notes, *traffic.warnings],
     }
     notes = "\n".join(f"note: {ascii_controls(each)}" for each in (f"acceptance {known.label}", *traffic.notes, *traffic.warnings))
-    answer(options, body=body, text="\n\n".join([*(f"! {each}" for each in told), arms_text(*arms, body), notes]), inputs=traffic.inputs)
+    answer(
+        options,
+        body=body,
+        text="\n\n".join([*(f"! {each}" for each in told), arms_text(*arms, body), notes]),
+        inputs={**config_hashes(typed), **traffic.inputs},
+    )
     return 0
 
 

@@ -3,10 +3,10 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from paceline.cli.options import duration, fraction, positive
+from paceline.cli.options import duration, fraction, not_negative, positive, positive_int, whole_number
 from paceline.errors import BadInputError, printable
 
-__all__ = ["add_draft_lengths", "add_whole_replica", "asked_lengths", "length_table", "slo"]
+__all__ = ["add_draft_lengths", "add_suffix", "add_whole_replica", "asked_lengths", "length_table", "slo"]
 
 if TYPE_CHECKING:
     from paceline.simulate.draft_lengths import Ladder, LengthTable
@@ -95,6 +95,17 @@ def add_draft_lengths(group: Any) -> None:
     lengths.add_argument(
         "--adaptive", action="store_true", help="SGLang's adaptive ladder 1, 3, 5, 7 by acceptance and batch; needs --draft-tokens 7"
     )
+
+
+def add_suffix(parser: argparse.ArgumentParser) -> None:
+    """What suffix decoding looks up; elsewhere vLLM's defaults stand, as they do in the server it launches."""
+    group = parser.add_argument_group("suffix decoding (defaults are vLLM's)")
+    group.add_argument("--suffix-depth", type=positive_int, default=24, metavar="N", help="tokens of match and draft together (default 24)")
+    group.add_argument(
+        "--suffix-cached-requests", type=whole_number, default=10_000, metavar="N", help="earlier outputs kept, 0 for none (default 10000)"
+    )
+    group.add_argument("--suffix-factor", type=not_negative, default=1.0, metavar="F", help="tokens drafted per token matched (default 1)")
+    group.add_argument("--suffix-least-probability", type=fraction, default=0.1, metavar="P", help="of a drafted token (default .1)")
 
 
 def asked_lengths(options: argparse.Namespace) -> "LengthTable | Ladder | None":

@@ -7,6 +7,7 @@ from paceline.cli.output import answer, progress
 from paceline.cli.predicting import simulation_plan
 from paceline.errors import BadInputError
 from paceline.files.whole import write_text
+from paceline.jobs.scenario import config_hashes
 from paceline.jobs.sweep import Grid, Sweep, sweep
 from paceline.report.sweeps import sweep_csv, sweep_dict, sweep_html, sweep_text
 
@@ -45,5 +46,5 @@ def run_sweep(options: argparse.Namespace) -> int:
         write_text(options.out / "surface.csv", sweep_csv(points))
         write_text(options.out / "sweep.html", sweep_html(points, title=f"{options.target}: where {options.method.value} drafting pays"))
     text = sweep_text(points, reference_draft_tokens=options.draft_tokens, most_requests=options.max_requests)
-    answer(options, body=sweep_dict(points, most_requests=options.max_requests), text=text, inputs={})
+    answer(options, body=sweep_dict(points, most_requests=options.max_requests), text=text, inputs=config_hashes(job.asked))
     return 0

@@ -79,11 +79,12 @@ def _need_field(rule: SegmentRule, report: ReadReport, paths: Sequence[Path]) ->
 
 def _first_fields(path: Path) -> tuple[str, ...]:
     """The fields of the first line that is an object; none of a pipe, which can be read once only."""
-    if path.is_file():
-        with opened(path) as source:
-            for record in raw_records(source.stream):
-                with suppress(Unusable, RecursionError):
-                    return named_fields(_parsed(record.data))
+    if not path.is_file():
+        return ()
+    with opened(path) as source:
+        for record in raw_records(source.stream):
+            with suppress(Unusable, RecursionError):
+                return named_fields(_parsed(record.data))
     return ()
 
 

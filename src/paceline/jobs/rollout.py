@@ -29,7 +29,7 @@ from paceline.jobs.labels import described, labelled, model_range
 from paceline.jobs.launch import Commands, launch_commands
 from paceline.jobs.measuring import Measured, measured_pairs, rehearsed
 from paceline.jobs.planning import Circumstances, compared, output_shares, planned
-from paceline.jobs.scenario import Asked, Scenario, scenario
+from paceline.jobs.scenario import Asked, Scenario, config_hashes, scenario
 from paceline.jobs.simulation import SimulationPlan, limits_of, need_seats, simulated_arms
 from paceline.jobs.traffic import Reading, Traffic, load_traffic
 from paceline.plan import Plan
@@ -333,7 +333,7 @@ def _json(kind: str, job: Job, traffic: Traffic, body: Mapping[str, Any]) -> str
         "made_by": "paceline rollout",
         "version": paceline.__version__,
         "arguments": dict(job.arguments),
-        "inputs": dict(traffic.inputs),
+        "inputs": {**config_hashes(job.asked), **traffic.inputs},
         "seed": job.simulation.seed,
     }
     document = {"schema": f"paceline.{kind}/1", "provenance": made, **body}
