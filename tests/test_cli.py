@@ -415,3 +415,17 @@ def test_the_header_says_where_the_dtype_is_from(paceline: Paceline, tmp_path: P
     made = parsed(paceline([*asked, str(tmp_path), "--json"]))["provenance"]
     assert made["arguments"]["dtype"] == "bf16"
     assert list(made["inputs"]) == [f"{tmp_path.name}/config.json"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["simulate", "--concurency", "3"], "unknown option --concurency; nearest: --concurrency (see paceline simulate --help)"),
+        (["sweep", "--zzz=1"], "unknown option --zzz (see paceline sweep --help)"),
+        (["gate", "a", "b", "c"], "unknown argument c (see paceline gate --help)"),
+    ],
+)
+def test_what_no_option_takes_is_told_with_the_nearest_that_the_verb_has(words: list[str], told: str, paceline: Paceline) -> None:
+    """The whole command line's help names no option, so whoever mistyped one finds nothing there."""
+    answer = paceline(words)
+    assert (answer.code, told in answer.err) == (2, True), answer.err
