@@ -429,3 +429,18 @@ def test_what_no_option_takes_is_told_with_the_nearest_that_the_verb_has(words: 
     """The whole command line's help names no option, so whoever mistyped one finds nothing there."""
     answer = paceline(words)
     assert (answer.code, told in answer.err) == (2, True), answer.err
+
+
+def test_every_verb_that_prices_steps_takes_a_calibration(paceline: Paceline, tmp_path: Path) -> None:
+    """A forecast calibrated on one's server beside a simulation that is not are two servers, and nobody sees it."""
+    points = tmp_path / "points.csv"
+    points.write_text("concurrency,plain_step_s,speculative_step_s\n1,0.030,0.040\n8,0.031,0.042\n", encoding="utf-8")
+    small = ["--target", "llama-3.1-8b", "--dtype", "bf16", "--gpus", "1", "--alpha", "0.5", "--requests", "20", "--concurrency", "8"]
+    plain, slower = (parsed(paceline(["simulate", *small, *more, "--json"])) for more in ([], ["--calibrate", str(points)]))
+    step_s = [each["arms"]["baseline"]["step_s"] for each in (plain, slower)]
+    assert step_s[1] > 1.2 * step_s[0]
+    assert (plain["calibration"], slower["calibration"]["n"]) == (None, 2)
+    grid = ["sweep", *small[:6], "--alphas", ".5", "--draft-lengths", "3", "--concurrencies", "8", "--contexts", "700", "--workers", "1"]
+    swept = [parsed(paceline([*grid, *more, "--json"])) for more in ([], ["--engine", "vllm"])]
+    assert swept[0]["points"][0]["step_time_ratio"] != swept[1]["points"][0]["step_time_ratio"]
+    assert "calibrated on " in paceline([*grid, "--engine", "vllm"]).out

@@ -31,7 +31,7 @@ ASKED = Asked(
 )
 GRID = Grid(alphas=(0.3, 0.7), draft_lengths=(1, 3), concurrencies=(1, 8), contexts=(200,), reference_draft_tokens=3)
 PLAN = SimulationPlan(requests=30, max_requests=16, token_budget=2048, spread=0.0, rejection=Rejection.IN_PASS, seed=1)
-JOB = Sweep(asked=ASKED, grid=GRID, output_tokens=40, simulation=None)
+JOB = Sweep(asked=ASKED, grid=GRID, output_tokens=40, simulation=None, calibration=None)
 
 
 def swept(job: Sweep, out: Path | None, *, workers: int = 1) -> tuple[tuple[Point, ...], list[float]]:

@@ -89,6 +89,12 @@ def _add_forecast(verbs: Verbs) -> None:
     shift.add_argument(
         "--draft-context", type=positive_int, default=None, metavar="N", help="longest context the draft knows; beyond it acceptance decays"
     )
+    add_calibration(parser)
+    add_json(parser)
+
+
+def add_calibration(parser: argparse.ArgumentParser) -> None:
+    """What the cost of a step is calibrated with."""
     engine = parser.add_argument_group("calibration (without either, packaged coefficients with the error of published points)")
     engine.add_argument(
         "--calibrate",
@@ -98,12 +104,12 @@ def _add_forecast(verbs: Verbs) -> None:
         default=[],
         metavar="FILE",
         help="two or more points of your own server, in one or several files: CSV or JSON with concurrency, draft_tokens, context, "
-        "plain_step_s, speculative_step_s, step_time_ratio; or run files, or the folder that holds them",
+        "plain_step_s, speculative_step_s, step_time_ratio; or run files, or the folder that holds them; a point without "
+        "context has the forecast's, the traffic's mean, or a sweep's first",
     )
     engine.add_argument(
         "--engine", default=None, metavar="NAME", help="engine family fitted to published points: vllm, sglang, hf, llama.cpp"
     )
-    add_json(parser)
 
 
 def _forecast(options: argparse.Namespace) -> int:
@@ -157,6 +163,7 @@ def _add_simulate(verbs: Verbs) -> None:
     parser.add_argument("--out", type=place, default=None, metavar="DIR", help="write both run files there")
     add_simulation(parser)
     add_whole_replica(parser)
+    add_calibration(parser)
     add_seed(parser)
     add_json(parser)
 
@@ -197,6 +204,7 @@ def _add_sweep(verbs: Verbs) -> None:
     parser.add_argument("--out", type=place, default=None, metavar="DIR", help="keep points there as they finish, and go on from them")
     parser.add_argument("--workers", type=positive_int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one per core)")
     add_simulation(parser)
+    add_calibration(parser)
     add_seed(parser)
     add_json(parser)
 

@@ -1,8 +1,9 @@
 """What the verbs of `predict` do once they are asked."""
 
 import argparse
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import ceil
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,17 @@ from paceline.simulate.saturation import saturation
 from paceline.speculation.acceptance import Acceptance
 from paceline.speculation.blend import blend_by_generated_tokens
 
-__all__ = ["run_forecast", "run_lesson", "run_memory", "run_simulate"]
+__all__ = [
+    "asked_calibration",
+    "calibrated_plan",
+    "calibration_dict",
+    "calibration_lines",
+    "run_forecast",
+    "run_lesson",
+    "run_memory",
+    "run_simulate",
+    "simulation_plan",
+]
 
 CONFIDENCE = 0.95
 ALL = "all"
@@ -81,7 +92,7 @@ def run_forecast(options: argparse.Namespace) -> int:
     context = options.context or options.prompt_tokens + ceil(options.output_tokens / 2)
     moved = _moved(options, known.ranged(ALL), context_tokens=context)
     lengths = Lengths(prompt_tokens=options.prompt_tokens, output_tokens=options.output_tokens, context_tokens=context)
-    calibration = _calibration(options, asked, context)
+    calibration = asked_calibration(options, asked, context_tokens=context)
     rows = forecast(
         target=asked.target,
         where=asked.where,
@@ -108,10 +119,9 @@ def run_forecast(options: argparse.Namespace) -> int:
         "tree": said_of_tree,
         "lesson": lesson_dict(said),
         "deviations": lesson_dict(said)["deviations"],
-        "calibration": None if calibration is None else asdict(calibration) | {"notes": calibration_notes(calibration)},
+        **calibration_dict(calibration),
     }
-    fitted = () if calibration is None else (_calibration_line(calibration), *(f"! {each}" for each in calibration_notes(calibration)))
-    told = [ascii_controls(f"{head}; acceptance {label}"), *ranged_lines(moved), *tree_lines(said_of_tree), *fitted]
+    told = [ascii_controls(f"{head}; acceptance {label}"), *ranged_lines(moved), *tree_lines(said_of_tree), *calibration_lines(calibration)]
     answer(options, body=body, text="\n".join(told) + f"\n\n{forecast_text(rows, conditions)}", inputs=config_hashes(typed))
     return 0
 
@@ -123,18 +133,33 @@ def _moved(options: argparse.Namespace, known: RangedAcceptance, *, context_toke
     return known if options.temperature is None else at_temperature(known, temperature=options.temperature)
 
 
-def _calibration(options: argparse.Namespace, asked: Scenario, context_tokens: int) -> Calibration | None:
+def asked_calibration(options: argparse.Namespace, asked: Scenario, *, context_tokens: int) -> Calibration | None:
+    """The calibration that was typed, None for the packaged coefficients; a point without context has `context_tokens`."""
     if options.calibrate:
         return calibrated(options.calibrate, asked, context_tokens=context_tokens, engine=options.engine)
     return None if options.engine is None else family_calibration(options.engine)
 
 
-def _calibration_line(found: Calibration) -> str:
+def calibration_dict(found: Calibration | None) -> dict[str, Any]:
+    """The calibration as JSON has it."""
+    return {"calibration": None if found is None else asdict(found) | {"notes": calibration_notes(found)}}
+
+
+def calibration_lines(found: Calibration | None) -> tuple[str, ...]:
+    """The calibration as a header tells it; nothing without one."""
+    if found is None:
+        return ()
     engine = found.engine
-    return (
+    fitted = (
         f"calibrated on {found.n} points: {1000 * engine.overhead_s:.2f} ms per speculative step, draft passes "
         f"{engine.draft_scale:.2f} times as priced, kernels at {engine.efficiency:.0%}; fit error {found.error:.1%}"
     )
+    return fitted, *(f"! {each}" for each in calibration_notes(found))
+
+
+def calibrated_plan(options: argparse.Namespace, found: Calibration | None) -> SimulationPlan:
+    """How a scenario is to be simulated, on the calibrated engine where there is one."""
+    return replace(simulation_plan(options), engine=None if found is None else found.engine)
 
 
 def dtype_words(options: argparse.Namespace) -> str:
@@ -176,13 +201,15 @@ def run_simulate(options: argparse.Namespace) -> int:
     if options.own_times and not traffic.has_arrivals:
         raise BadInputError(f"{traffic.workload.source} has no times of its own; give --concurrency or --rate")
     load = Load(concurrency=options.concurrency, rate_per_s=options.rate)
-    made = simulated_arms(asked, traffic.workload, known.by_segment, load, simulation_plan(options), own_arrivals=options.own_times)
+    calibration = asked_calibration(options, asked, context_tokens=max(1, ceil(traffic.workload.mean_context_tokens)))
+    plan = calibrated_plan(options, calibration)
+    made = simulated_arms(asked, traffic.workload, known.by_segment, load, plan, own_arrivals=options.own_times)
     arms = labelled(made, asked, known, traffic, range_=None, slo=options.slo)
     if options.out is not None:
         make_folder(options.out)
         for run in arms:
             write_run(run, options.out / f"{run.arm.value}.json")
-    overrun = saturation(arms[0], cost_of(asked, simulation_plan(options), draft_tokens=0))
+    overrun = saturation(arms[0], cost_of(asked, plan, draft_tokens=0))
     told = () if overrun is None else (saturation_text(overrun),)
     rng = np.random.default_rng(options.seed)
     figures = arms_dict(*arms, confidence=CONFIDENCE, rng=rng)
@@ -195,12 +222,13 @@ def run_simulate(options: argparse.Namespace) -> int:
         "acceptance_label": known.label,
         "saturation": None if overrun is None else asdict(overrun),
         "notes": [*told, *traffic.notes, *traffic.warnings],
+        **calibration_dict(calibration),
     }
     notes = "\n".join(f"note: {ascii_controls(each)}" for each in (f"acceptance {known.label}", *traffic.notes, *traffic.warnings))
     answer(
         options,
         body=body,
-        text="\n\n".join([*(f"! {each}" for each in told), arms_text(*arms, body), notes]),
+        text="\n\n".join([*(f"! {each}" for each in told), *calibration_lines(calibration), arms_text(*arms, body), notes]),
         inputs={**config_hashes(typed), **traffic.inputs},
     )
     return 0
