@@ -188,3 +188,13 @@ def test_the_plan_forgives_the_rise_that_the_verdict_forgives() -> None:
     assert guard.felt_s == DEFAULT_POLICY.felt_ttft_s
     strict = rollout_guards(SETUP, replace(DEFAULT_POLICY, felt_ttft_s=0.0), verdict(Holds.YES))
     assert all(each.felt_s is None for each in strict)
+
+
+def test_the_stages_name_the_verbs_that_do_them() -> None:
+    """Whoever is told to write a run file by hand where `bench` writes both arms' gives up or mistypes."""
+    stages = {each.name: " ".join(each.do) for each in rollout_plan(SETUP, (verdict(Holds.YES),), policy=DEFAULT_POLICY).stages}
+    assert "paceline bench --speculative URL --traffic LOG" in stages["acceptance"]
+    points = ",".join(str(each) for each in SETUP.concurrency_points)
+    assert f"paceline bench --baseline URL --speculative URL --traffic LOG --concurrency {points}" in stages["gate"]
+    file = f"bench/runs/c{SETUP.production_concurrency:04d}"
+    assert f"paceline gate {file}-baseline.json {file}-speculative.json" in stages["gate"]

@@ -187,3 +187,12 @@ def test_a_verdict_s_concurrency_is_a_count(concurrency: int) -> None:
     with pytest.raises(BadInputError, match="concurrency"):
         verdict(Holds.YES, concurrency=concurrency)
     assert verdict(Holds.YES, concurrency=None).concurrency is None
+
+
+def test_an_estimate_without_an_interval_says_why() -> None:
+    """`[unknown, unknown]` reads as a fault of ours; more requests are the remedy."""
+    claim = Claim(metric="speedup", at_most=None, at_least=1.05, segment=None)
+    bare = Estimate(value=1.2, low=None, high=None, confidence=0.95, n=3)
+    assert judge(claim, bare).why.startswith("speedup = 1.2 (too few requests for an interval, or none told apart) may or may not be")
+    half = replace(bare, low=1.0)
+    assert "1.2 in [1, unknown]" in judge(claim, half).why

@@ -139,13 +139,18 @@ def judge(claim: Claim, estimate: Estimate) -> Finding:
         surely, surely_not = estimate.low is not None and estimate.low >= claim.at_least, _above(claim.at_least, estimate.high)
         bound = f"at least {claim.at_least:g}"
     holds = Holds.YES if surely else Holds.NO if surely_not else Holds.CANNOT_TELL
-    interval = f"{estimate.value:.4g} in [{_end(estimate.low)}, {_end(estimate.high)}]"
     words = {Holds.YES: "is", Holds.NO: "is not", Holds.CANNOT_TELL: "may or may not be"}[holds]
-    return Finding(claim=claim, estimate=estimate, holds=holds, why=f"{name} = {interval} {words} {bound}")
+    return Finding(claim=claim, estimate=estimate, holds=holds, why=f"{name} = {_told(estimate)} {words} {bound}")
 
 
 def _above(left: float | None, right: float | None) -> bool:
     return left is not None and right is not None and left > right
+
+
+def _told(estimate: Estimate) -> str:
+    if estimate.low is None and estimate.high is None:
+        return f"{estimate.value:.4g} (too few requests for an interval, or none told apart)"
+    return f"{estimate.value:.4g} in [{_end(estimate.low)}, {_end(estimate.high)}]"
 
 
 def _end(value: float | None) -> str:

@@ -200,6 +200,16 @@ def test_a_second_test_does_not_overwrite_the_first(log: Path, tmp_path: Path, p
     assert "not empty" in paceline(command(log, tmp_path / "mine", "--baseline", "http://127.0.0.1:9", "--model", "m")).err
 
 
+def test_a_wrong_model_is_answered_with_the_servers_own_words(
+    log: Path, tmp_path: Path, paceline: Callable[[Sequence[str]], Answer]
+) -> None:
+    """The middle of a refusal holds its reason: cut out, only the quotes of some JSON are left."""
+    with served(plain(0.001)) as server:
+        answer = paceline(command(log, tmp_path / "out", "--baseline", server.url, "--model", "meta-llama/Llama-3.3-70B-Instruct"))
+    assert answer.code == 3
+    assert "meta-llama/Llama-3.3-70B-Instruct' is not served here; this server has" in answer.err
+
+
 def test_one_gpu_measures_its_arms_one_after_the_other(log: Path, tmp_path: Path, paceline: Callable[[Sequence[str]], Answer]) -> None:
     """Most have no second machine."""
     out = tmp_path / "out"

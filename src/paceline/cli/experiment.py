@@ -8,7 +8,6 @@ from paceline.cli.options import (
     add_json,
     add_ngram,
     add_seed,
-    add_suffix,
     add_traffic,
     add_verb,
     counts,
@@ -19,6 +18,7 @@ from paceline.cli.options import (
     positive,
     positive_int,
 )
+from paceline.cli.replica_options import add_suffix
 from paceline.hardware import Dtype
 from paceline.speculation.method import Method
 
@@ -155,7 +155,7 @@ def _add_gate(verbs: Verbs) -> None:
         "gate",
         _gate,
         question="ship it? (exit code 0 yes, 1 no, 4 not enough evidence)",
-        example="paceline gate runs/baseline.json runs/speculative.json",
+        example="paceline gate out/runs/c0032-baseline.json out/runs/c0032-speculative.json",
     )
     parser.add_argument("baseline", type=Path, metavar="BASELINE", help="the plain arm: any file or folder that measure reads")
     parser.add_argument("speculative", type=Path, metavar="SPECULATIVE", help="the same of the arm with drafts")
@@ -168,7 +168,12 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
     """What must hold."""
     group = parser.add_argument_group("policy (what is typed here goes before what the file says)")
     group.add_argument("--policy", type=Path, default=None, metavar="FILE", help="claims, margin and confidence in TOML (docs: gate)")
-    group.add_argument("--margin", type=fraction, default=None, help="speed-up worth having, above 1 (default .05)")
+    group.add_argument(
+        "--margin",
+        type=fraction,
+        default=None,
+        help="speed-up worth having, above 1; with --claim only for segments that ship alone (.05)",
+    )
     group.add_argument("--confidence", type=fraction, default=None, help="of every interval (default .95)")
     group.add_argument(
         "--alpha-floor", type=fraction, default=None, help="the textbook's floor, a prior where no break-even was measured (default .55)"

@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from paceline.errors import ServerFaultError, printable
+from paceline.errors import ServerFaultError, ascii_controls
 from paceline.files.answers import REPEAT
 from paceline.files.benchfolder import BenchFolder
 from paceline.jobs.asking import ToAsk, shortened
@@ -379,5 +379,5 @@ def _need_answers(done: Sequence[Sent], arm: Arm) -> None:
             continue
         what = f"HTTP {got.status}" if got.status is not None else got.error or got.ended.value
         excerpt = got.body[:EXCERPT].decode("utf-8", "replace")
-        said = f", {printable(excerpt)}" if excerpt else ""
+        said = f", {ascii_controls(excerpt)}" if excerpt else ""  # whole: the reason stands in the middle
         raise ServerFaultError(f"the {arm.value} server did not answer a warm-up request: {what}{said}")

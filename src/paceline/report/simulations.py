@@ -39,6 +39,7 @@ QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 PER_REQUEST = ("ttft_s", "tpot_s", "e2e_s")
 SHOWN = ("p50", "p90", "p99")
 LATENCY_HEAD = ("latency", *(f"{arm} {each}" for arm in ("plain", "drafts") for each in SHOWN), "p99 ratio")
+LEAST_HARM = 1.005  # what is less is shown as 1.00 times, which is no harm
 HARMED_HEAD = ("harmed most", "segment", "plain TPOT", "with drafts", "ratio")
 MOST_HARMED = 10
 MOSTLY = 0.5  # of step time
@@ -141,7 +142,8 @@ def arms_text(baseline: Run, speculative: Run, body: Mapping[str, Any]) -> str:
         ("acceptance length τ", _ratio(acceptance.get("acceptance_length"))),
     ]
     tables = (columns(("", "plain", "with drafts"), served), columns(("", "value"), rows))
-    harmed = [columns(HARMED_HEAD, [_harmed_cells(each) for each in body["harmed"][:MOST_HARMED]])] if body.get("harmed") else []
+    shown = [each for each in body.get("harmed", ())[:MOST_HARMED] if each["tpot_ratio"] >= LEAST_HARM]
+    harmed = [columns(HARMED_HEAD, [_harmed_cells(each) for each in shown])] if shown else []
     return "\n\n".join([_latencies(*arms), *tables, *harmed])
 
 

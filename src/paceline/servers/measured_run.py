@@ -26,9 +26,8 @@ def to_run(window: Window, *, arm: Arm | None, inputs: Mapping[str, str], window
     unknown = window.generation_tokens is None and window.gauges
     if not (window.generation_tokens or window.steps or window.drafts or window.drafted_tokens or window.stated or unknown):
         found = "; ".join(each.message for each in window.noted)
-        raise NoEvidenceError(
-            f"the server generated no token in this window; scrape before and after some traffic{found and f' ({found})'}"
-        )
+        remedy = "scrape before and after some traffic" if window_s is None else "send traffic while it watches, or give a longer --window"
+        raise NoEvidenceError(f"the server generated no token in this window; {remedy}{found and f' ({found})'}")
     counts = window.acceptance
     summaries, unlawful = lawful_summaries(_summaries(window, window_s))
     arguments = {"model": window.model} if window.model else {}
