@@ -118,4 +118,4 @@ def test_what_is_still_needed_is_a_number(folder: Path, paceline: Paceline) -> N
     document = said(gated(paceline, folder, "--claim", "ttft_p99.ratio <= 1.1", "--felt-ttft", "0s", "--json"))
     assert document["verdict"] == "cannot_tell"
     assert document["requests_needed"] == 368
-    assert "about 299 requests per arm in all" in gated(paceline, folder, "--claim", "ttft_p99.ratio <= 1.1", "--felt-ttft", "0s").out
+    assert "about 368 requests per arm in all" in gated(paceline, folder, "--claim", "ttft_p99.ratio <= 1.1", "--felt-ttft", "0s").out
