@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from paceline.errors import ServerFaultError, printable
+from paceline.errors import BadInputError, ServerFaultError, printable
 from paceline.files.benchfolder import BenchFolder
 from paceline.jobs.asking import ToAsk, shortened
 from paceline.jobs.bench_runs import (
@@ -29,12 +29,14 @@ from paceline.jobs.bench_runs import (
     part_of,
     sent_of,
     whole_run,
+    with_reason,
     with_segments,
 )
+from paceline.live.answer import read_answer
 from paceline.live.event_loop import run_in_loop
 from paceline.live.http_client import Http
 from paceline.live.http_connection import Received, StreamEnd, Timeouts
-from paceline.live.openai import Ask, Server, authorization, body_of, headers_of, optional_fields
+from paceline.live.openai import Ask, Server, authorization, body_of, headers_of, optional_fields, without_key
 from paceline.live.sending import Post, Sent, Watched, send_closed, send_open, watched
 from paceline.run import Arm, Load, Outcome, Run
 from paceline.stats.warm_up import rounds_needed
@@ -48,7 +50,6 @@ WARM_UP_REQUESTS = 8
 WARM_UP_TOKENS = 16
 MOST_WARM_UP_ROUNDS = 8
 SCRAPE_TIMEOUT_S = 10.0
-EXCERPT = 200
 OK = 200
 REFUSED_IN_A_ROW = 5  # nobody listens there any more
 SEGMENT_CONCURRENCY = 8
@@ -100,20 +101,20 @@ def measure_servers(bench: Bench, folder: BenchFolder, watcher: Watcher) -> bool
     """Measure what is not yet measured; whether all of it is there now. False: it was stopped, and what came is kept.
 
     Raises:
-        BadInputError: the folder holds an arm of another server.
+        BadInputError: the folder holds an arm of another server, or a block that is not the plan's.
         ServerFaultError: a server does not answer a warm-up as it should, or was gone in the middle; what came is kept.
 
     """
     for arm, server in bench.servers.items():
         folder.need_server(arm, {"URL": server.root, "model": server.model})
     sitting = _Sitting(bench, folder, watcher)
+    for load in bench.loads:
+        for stretch in sitting.stretches(load):
+            sitting.need_planned(stretch)
     try:
         run_in_loop(sitting.measure())
     except KeyboardInterrupt:
         return False
-    except ExceptionGroup as group:
-        gone = next((each for each in group.exceptions if isinstance(each, ServerFaultError)), None)
-        raise group if gone is None else gone from None
     finally:
         for load in bench.loads:
             for stretch in sitting.stretches(load):
@@ -132,6 +133,7 @@ class _Sitting:
         self._watcher = watcher
         self._http = Http()
         self._warm: dict[Arm, Warmed] = {}
+        self._unscraped: dict[Arm, str] = {}
 
     async def measure(self) -> None:
         """All blocks in the order of time; then, where a server only has counters, each segment alone."""
@@ -164,6 +166,24 @@ class _Sitting:
             asks = tuple(each for each in self._bench.to_ask.counted if each.segment == name)
             yield Stretch(load=alone, stem=f"segment-{number:02d}", arm=Arm.SPECULATIVE, asks=asks, is_segment=True)
 
+    def need_planned(self, stretch: "Stretch") -> None:
+        """Nothing, where what is kept of a stretch is of its arm, its load and its requests.
+
+        Raises:
+            BadInputError: somebody moved or changed it.
+
+        """
+        name, stem, ids = stretch.load.name, stretch.stem, {each.id for each in stretch.asks}
+        whole = self._folder.run_of(name, stem)
+        for run in (*self._folder.parts(name, stem), *(() if whole is None else (whole,))):
+            kept = [each.id for each in run.requests or ()]
+            lawful = run.arm is stretch.arm and run.load == stretch.load.load and len(kept) == len(set(kept)) and ids.issuperset(kept)
+            if not lawful or (run is whole and len(kept) < len(ids)):
+                raise BadInputError(
+                    f"{printable(str(self._folder.path))}: block {printable(stem)} at {printable(name)} is not what the plan has there "
+                    "(another arm, load or other requests); move its files away and --resume measures it again"
+                )
+
     async def _measure(self, stretch: "Stretch") -> None:
         """Measure what is not yet measured of it."""
         load, stem = stretch.load, stretch.stem
@@ -181,6 +201,8 @@ class _Sitting:
             if text is not None:
                 self._folder.keep_scrape(load.name, stem, when, text)
         part = self._part(stretch, sent, watched=told, scrapes=(before, after))
+        if stretch.arm in self._unscraped:
+            part = with_reason(part, self._unscraped[stretch.arm])
         self._folder.keep_run(load.name, stem, whole_run((*self._folder.parts(load.name, stem), part)))
 
     def _part(self, stretch: "Stretch", sent: Sequence[Sent], *, watched: Watched | None, scrapes: Scrapes) -> Run:
@@ -242,13 +264,17 @@ class _Sitting:
         return post
 
     async def _scrape(self, arm: Arm) -> str | None:
-        """What /metrics says; None where there is none."""
+        """What /metrics says; None where there is none, and then the reason is kept."""
         url = f"{self._bench.servers[arm].root}/metrics"
         try:
             reply = await self._http.get(url, headers=authorization(), timeout_s=SCRAPE_TIMEOUT_S)
-        except ServerFaultError:
+        except ServerFaultError as error:
+            self._unscraped[arm] = str(error)
             return None
-        return reply.body.decode("utf-8", "replace") if reply.status == OK else None
+        if reply.status != OK:
+            self._unscraped[arm] = f"GET {printable(url)}: HTTP {reply.status}"
+            return None
+        return without_key(reply.body.decode("utf-8", "replace"))
 
     async def _warm_up(self, arm: Arm) -> None:
         if arm in self._warm:
@@ -264,6 +290,7 @@ class _Sitting:
             await send_closed(post, asks, concurrency=len(asks), on_done=done.append)
             answered = [each for each in done if each.received.status == OK] or done
             _need_answers(answered, arm)
+            _need_text(answered, arm)
             rounds.append(np.array([(each.received.ended_at_ns - each.due_ns) * 1e-9 for each in answered]))
             if rounds_needed(rounds) is not None:
                 break
@@ -293,7 +320,15 @@ class _Sitting:
         name, stem = stretch.load.name, stretch.stem
         known = {each.id: each for each in (*self._bench.to_ask.counted, *self._bench.to_ask.spare)}
         answered = {each.id for part in self._folder.parts(name, stem) for each in part.requests or ()}
-        sent = [sent_of(each, known) for each in self._folder.came(name, stem) if each.told["id"] in known]
+        sent: list[Sent] = []
+        try:
+            for each in self._folder.came(name, stem):
+                sent.append(sent_of(each, known))  # noqa: PERF401 - those before the first bad one stand
+        except BadInputError as error:
+            aside = self._folder.set_came_aside(name, stem)
+            self._watcher.step(
+                f"{name}, {stem}: {error}; {len(sent)} answers before that stand, the rest is asked again ({printable(aside.name)})"
+            )
         # Whatever did not come whole in a sitting that was stopped is asked again: the server may have been what stopped it.
         kept = [each for each in sent if each.ask.id not in answered and each.received.ended is StreamEnd.COMPLETE]
         counted = {each.id for each in stretch.asks}
@@ -347,17 +382,28 @@ class Warmed:
 
 
 def _need_answers(done: Sequence[Sent], arm: Arm) -> None:
-    """Nothing, where all were answered.
+    """Nothing, where all were answered as a server should.
 
     Raises:
-        ServerFaultError: with the status and the start of what came.
+        ServerFaultError: with what went wrong.
 
     """
     for each in done:
-        got = each.received
-        if got.ended is StreamEnd.COMPLETE and got.status == OK:
-            continue
-        what = f"HTTP {got.status}" if got.status is not None else got.error or got.ended.value
-        excerpt = got.body[:EXCERPT].decode("utf-8", "replace")
-        said = f", {printable(excerpt)}" if excerpt else ""
-        raise ServerFaultError(f"the {arm.value} server did not answer a warm-up request: {what}{said}")
+        answer = read_answer(each.received, each.ask, arrived_at_s=None, clock_origin_ns=each.due_ns, count_tokens=None)
+        if answer.error is not None or each.received.ended is not StreamEnd.COMPLETE:
+            what = answer.error or each.received.error or each.received.ended.value
+            raise ServerFaultError(f"the {arm.value} server did not answer a warm-up request: {without_key(what)}")
+
+
+def _need_text(done: Sequence[Sent], arm: Arm) -> None:
+    """Nothing, where one of the answers shows text.
+
+    Raises:
+        ServerFaultError: none does, so nothing can be timed.
+
+    """
+    answers = (read_answer(each.received, each.ask, arrived_at_s=None, clock_origin_ns=each.due_ns, count_tokens=None) for each in done)
+    if not any(each.text for each in answers):
+        raise ServerFaultError(
+            f"all {len(done)} warm-up answers of the {arm.value} server were empty: no message had text, so nothing is timed"
+        )

@@ -19,10 +19,11 @@ import numpy as np
 import paceline
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.files.benchfolder import Came
+from paceline.files.dump import malformed_lines
 from paceline.live.answer import Answer, read_answer
 from paceline.live.chunk_tokens import TokensFrom
 from paceline.live.http_connection import Received, StreamEnd
-from paceline.live.openai import Ask, Server
+from paceline.live.openai import Ask, Server, without_key, without_key_bytes
 from paceline.live.sending import Sent, Watched
 from paceline.run import Arm, Evidence, Load, Outcome, Provenance, RequestRecord, Run, Summary, joined
 from paceline.servers.scrape import Scrape, read_scrape, window_of
@@ -40,6 +41,7 @@ __all__ = [
     "part_of",
     "sent_of",
     "whole_run",
+    "with_reason",
     "with_segments",
 ]
 
@@ -126,21 +128,28 @@ def came_of(sent: Sent) -> Came:
         "due_ns": sent.due_ns,
         "sent_at_ns": got.sent_at_ns,
         "status": got.status,
-        "headers": dict(got.headers),
+        "headers": {name: without_key(value) for name, value in got.headers.items()},
         "ended": got.ended.value,
         "ended_at_ns": got.ended_at_ns,
-        "error": got.error,
+        "error": None if got.error is None else without_key(got.error),
         "received_bytes": got.received_bytes,
         "sent_twice": got.sent_twice,
         "at_ns": [at_ns for at_ns, _ in got.packets],
         "sizes": [len(data) for _, data in got.packets],
     }
-    return Came(told=told, body=b"".join(data for _, data in got.packets))
+    return Came(told=told, body=without_key_bytes(b"".join(data for _, data in got.packets)))
 
 
 def sent_of(came: Came, known: Mapping[str, Ask]) -> Sent:
-    """The same, read back."""
+    """The same, read back.
+
+    Raises:
+        BadInputError: it is not what `came_of` told.
+
+    """
     told = came.told
+    if not _is_lawful(told, len(came.body)) or told["id"] not in known:
+        raise BadInputError("the answers that came are damaged, or not this test's")
     cuts = pairwise(accumulate(told["sizes"], initial=0))
     received = Received(
         sent_at_ns=told["sent_at_ns"],
@@ -154,6 +163,34 @@ def sent_of(came: Came, known: Mapping[str, Ask]) -> Sent:
         sent_twice=told["sent_twice"],
     )
     return Sent(ask=known[told["id"]], due_ns=told["due_ns"], received=received)
+
+
+def _is_lawful(told: Mapping[str, Any], body_bytes: int) -> bool:
+    """Whether every field is of its type, sizes sum up to the body, and instants rise."""
+    texts, lists = (told.get("id"), told.get("ended")), (told.get("at_ns"), told.get("sizes"))
+    if not all(isinstance(each, str) for each in texts) or told["ended"] not in set(StreamEnd):
+        return False
+    if not all(isinstance(each, list) and all(_is_size(number) for number in each) for each in lists):
+        return False
+    instants = [told.get("due_ns"), told.get("sent_at_ns"), *told["at_ns"], told.get("ended_at_ns")]
+    if not all(_is_size(each) for each in instants) or any(before > after for before, after in pairwise(instants)):
+        return False
+    status, headers, error = told.get("status"), told.get("headers"), told.get("error", 0)
+    return (
+        (status is None or (_is_size(status) and status < 1000))
+        and isinstance(headers, dict)
+        and all(isinstance(each, str) for each in headers.values())
+        and (error is None or isinstance(error, str))
+        and _is_size(told.get("received_bytes"))
+        and type(told.get("sent_twice")) is bool
+        and len(told["at_ns"]) == len(told["sizes"])
+        and sum(told["sizes"]) == body_bytes
+    )
+
+
+def _is_size(value: object) -> bool:
+    """Whether it is a whole number that an array of instants holds."""
+    return type(value) is int and 0 <= value < 2**63
 
 
 def part_of(
@@ -208,6 +245,16 @@ def whole_run(parts: Sequence[Run]) -> Run:
     whole = joined(parts)
     pace = _tokens_per_chunk(whole)
     return replace(whole, summaries=worst if pace is None else {**worst, "tokens_per_chunk": pace})
+
+
+def with_reason(run: Run, why: str) -> Run:
+    """The run, where it says that acceptance was not measured also saying why /metrics did not tell."""
+    return replace(
+        run,
+        cautions=tuple(
+            replace(each, message=f"{each.message}; {why}") if each.code == NOT_MEASURED.code else each for each in run.cautions
+        ),
+    )
 
 
 def has_counters_only(run: Run) -> bool:
@@ -296,16 +343,17 @@ def _acceptance(
         if not any(each.drafts for each in by_segment.values()) and NOTHING_DRAFTED not in doubts:
             doubts.append(NOTHING_DRAFTED)
         return by_segment, "each request", doubts
+    some = f"; {len(counted)} of {len(finished)} answers told their own counts" if counted else ""
     if counters is not None:
         doubts.append(
             Caution(
                 OF_ALL_TRAFFIC,
-                "acceptance is the server's counters over the block: uncounted edge requests and any other traffic are in it",
+                f"acceptance is the server's counters over the block: uncounted edge requests and any other traffic are in it{some}",
             )
         )
         return {"all": counters}, COUNTERS, doubts
     if NOTHING_DRAFTED not in doubts:
-        doubts.append(NOT_MEASURED)
+        doubts.append(replace(NOT_MEASURED, message=NOT_MEASURED.message + some))
     return None, "none", doubts
 
 
@@ -315,13 +363,15 @@ def _counters(scrapes: Scrapes, model: str) -> tuple[AcceptanceCounts | None, li
     if first is None or second is None:
         return None, []
     try:
-        window = window_of([_scrape(each, model) for each in (first, second)])
-        if window.drafts == 0 and not window.ratios_only:
-            return None, [NOTHING_DRAFTED]
+        before, after = (_scrape(each, model) for each in (first, second))
+        unread = malformed_lines("/metrics before", before.malformed) + malformed_lines("/metrics after", after.malformed)
+        window = window_of([before, after])
         counts = None if window.ratios_only or not window.drafts else window.acceptance
-        return counts, [each for each in window.noted if counts is not None]
     except (BadInputError, NoEvidenceError) as error:
         return None, [Caution("metrics_unread", f"/metrics could not be read: {error}")]
+    if window.drafts == 0 and not window.ratios_only:
+        return None, [NOTHING_DRAFTED, *unread]
+    return counts, [*unread, *(window.cautions if counts is not None else window.noted)]
 
 
 def _scrape(text: str, model: str) -> Scrape:
