@@ -286,3 +286,19 @@ def test_the_verb_refuses_options_that_do_nothing(paceline: Callable[[Sequence[s
     assert paceline(["measure"]).code == 2
     refused = paceline(["measure", "--url", "http://127.0.0.1:1", "--window", "1s"])
     assert refused.code == 3
+
+
+def test_a_key_with_a_line_end_is_sent_without_it_and_an_impossible_one_is_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`export KEY=$(cat file)` with a line end, and the library quotes the header that it refuses."""
+    monkeypatch.setenv(KEY_VARIABLE, "s3cret-one\n")
+    leads = answer("", headers=["Location: http://x/?k=s3cret-one"], status="302 No")
+    with serving(answer("# s3cret-one\n"), leads, answer("up 1\n")) as server:
+        assert fetch(metrics_url(server.url), 5.0) == b"# **********\n"
+        assert b"Authorization: Bearer s3cret-one\r\n" in server.heads[0]
+        with pytest.raises(ServerFaultError) as refusal:
+            fetch(metrics_url(server.url), 5.0)
+        assert "s3cret" not in str(refusal.value)
+        monkeypatch.setenv(KEY_VARIABLE, "s3cret\none")
+        with pytest.raises(BadInputError, match="no header may have") as impossible:
+            fetch(metrics_url(server.url), 5.0)
+    assert "s3cret" not in str(impossible.value)

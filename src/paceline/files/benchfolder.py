@@ -18,6 +18,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,8 @@ class CameWriter:
             while left:
                 left = left[self._file.write(left) :]
         except OSError:
-            self._file.truncate(self._whole_bytes)
+            with suppress(OSError):  # what was wrong with the disk is said already
+                self._file.truncate(self._whole_bytes)
             raise
         self._whole_bytes += added_bytes
 

@@ -10,7 +10,7 @@ The schedule is in `traffic.schedule`, sending in `live.sending`, the folder in 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol
 
@@ -41,6 +41,7 @@ from paceline.live.sending import Post, Sent, Watched, send_closed, send_open, w
 from paceline.run import Arm, Load, Outcome, Run
 from paceline.stats.warm_up import rounds_needed
 from paceline.traffic.schedule import blocks
+from paceline.verdict import Caution
 
 __all__ = ["Bench", "BenchLoad", "Watcher", "measure_servers"]
 
@@ -134,6 +135,7 @@ class _Sitting:
         self._http = Http()
         self._warm: dict[Arm, Warmed] = {}
         self._unscraped: dict[Arm, str] = {}
+        self._damaged: dict[tuple[str, str], Caution] = {}
 
     async def measure(self) -> None:
         """All blocks in the order of time; then, where a server only has counters, each segment alone."""
@@ -218,7 +220,9 @@ class _Sitting:
         if not stretch.is_segment:
             texts = {each.record.id: each.text for each in answers if each.record.outcome is Outcome.FINISHED}
             self._folder.keep_answers(stretch.load.name, stretch.arm, texts)
-        return part_of(made, answers, stretch.load.load, self._bench.settings, watched=watched, scrapes=scrapes)
+        part = part_of(made, answers, stretch.load.load, self._bench.settings, watched=watched, scrapes=scrapes)
+        damaged = self._damaged.get((stretch.load.name, stretch.stem))
+        return part if damaged is None else replace(part, cautions=(*part.cautions, damaged))
 
     async def _send(self, stretch: "Stretch", counted: Sequence[Ask]) -> tuple[list[Sent], Watched]:
         load, sent = stretch.load, list[Sent]()
@@ -326,9 +330,11 @@ class _Sitting:
                 sent.append(sent_of(each, known))  # noqa: PERF401 - those before the first bad one stand
         except BadInputError as error:
             aside = self._folder.set_came_aside(name, stem)
-            self._watcher.step(
-                f"{name}, {stem}: {error}; {len(sent)} answers before that stand, the rest is asked again ({printable(aside.name)})"
+            message = (
+                f"{stem}: {error}; {len(sent)} before that stand, the rest was asked again; the file is kept as {printable(aside.name)}"
             )
+            self._damaged[name, stem] = Caution("answers_damaged", message)
+            self._watcher.step(message)
         # Whatever did not come whole in a sitting that was stopped is asked again: the server may have been what stopped it.
         kept = [each for each in sent if each.ask.id not in answered and each.received.ended is StreamEnd.COMPLETE]
         counted = {each.id for each in stretch.asks}
