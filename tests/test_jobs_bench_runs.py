@@ -7,7 +7,8 @@ import pytest
 
 from paceline.errors import BadInputError
 from paceline.files.benchfolder import Came
-from paceline.jobs.bench_runs import Measured, Scrapes, Settings, came_of, part_of, sent_of, with_reason
+from paceline.jobs.bench_came import came_of, sent_of
+from paceline.jobs.bench_runs import Measured, Scrapes, Settings, part_of, with_reason
 from paceline.live.http_connection import Received, StreamEnd
 from paceline.live.openai import Ask, Server
 from paceline.live.sending import Sent

@@ -501,7 +501,7 @@ def test_broken_http_is_refused_and_the_connection_ended(sent: bytes, status: in
 
 def test_a_host_that_is_no_name_is_refused() -> None:
     """The look-up raises something that is no network error, and the command ends in a traceback."""
-    with pytest.raises(BadInputError, match="'a..b' is no host name"):
+    with pytest.raises(BadInputError, match=r"'a\.\.b' is no host name"):
         asyncio.run(serve(SETTINGS, host="a..b"))
 
 

@@ -20,19 +20,18 @@ import numpy.typing as npt
 from paceline.errors import BadInputError, ServerFaultError, printable
 from paceline.files.benchfolder import BenchFolder
 from paceline.jobs.asking import ToAsk, shortened
+from paceline.jobs.bench_came import came_of, sent_of
 from paceline.jobs.bench_runs import (
     Measured,
     Scrapes,
     Settings,
-    came_of,
     has_counters_only,
     part_of,
-    sent_of,
     whole_run,
     with_reason,
     with_segments,
 )
-from paceline.live.answer import read_answer
+from paceline.jobs.bench_warm_up import need_answers, need_text
 from paceline.live.event_loop import run_in_loop
 from paceline.live.http_client import Http
 from paceline.live.http_connection import Received, StreamEnd, Timeouts
@@ -293,8 +292,8 @@ class _Sitting:
             done: list[Sent] = []
             await send_closed(post, asks, concurrency=len(asks), on_done=done.append)
             answered = [each for each in done if each.received.status == OK] or done
-            _need_answers(answered, arm)
-            _need_text(answered, arm)
+            need_answers(answered, arm)
+            need_text(answered, arm)
             rounds.append(np.array([(each.received.ended_at_ns - each.due_ns) * 1e-9 for each in answered]))
             if rounds_needed(rounds) is not None:
                 break
@@ -314,7 +313,7 @@ class _Sitting:
                 server.endpoint, body, headers=headers_of(ask), timeouts=self._bench.timeouts, started=None
             )
             if received.status not in (400, 422) or name is None:
-                _need_answers([Sent(ask=ask, due_ns=received.sent_at_ns, received=received)], arm)
+                need_answers([Sent(ask=ask, due_ns=received.sent_at_ns, received=received)], arm)
                 break
             without.append(name)
         return tuple(without)
@@ -385,31 +384,3 @@ class Warmed:
 
     without: tuple[str, ...]
     rounds: int | None
-
-
-def _need_answers(done: Sequence[Sent], arm: Arm) -> None:
-    """Nothing, where all were answered as a server should.
-
-    Raises:
-        ServerFaultError: with what went wrong.
-
-    """
-    for each in done:
-        answer = read_answer(each.received, each.ask, arrived_at_s=None, clock_origin_ns=each.due_ns, count_tokens=None)
-        if answer.error is not None or each.received.ended is not StreamEnd.COMPLETE:
-            what = answer.error or each.received.error or each.received.ended.value
-            raise ServerFaultError(f"the {arm.value} server did not answer a warm-up request: {without_key(what)}")
-
-
-def _need_text(done: Sequence[Sent], arm: Arm) -> None:
-    """Nothing, where one of the answers shows text.
-
-    Raises:
-        ServerFaultError: none does, so nothing can be timed.
-
-    """
-    answers = (read_answer(each.received, each.ask, arrived_at_s=None, clock_origin_ns=each.due_ns, count_tokens=None) for each in done)
-    if not any(each.text for each in answers):
-        raise ServerFaultError(
-            f"all {len(done)} warm-up answers of the {arm.value} server were empty: no message had text, so nothing is timed"
-        )
