@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     plan = SimulationPlan(requests=given.requests, max_requests=256, token_budget=8192, spread=0.5, rejection=Rejection.IN_PASS, seed=1)
-    job = Sweep(asked=ASKED, grid=GRID, output_tokens=given.output_tokens, simulation=plan)
+    job = Sweep(asked=ASKED, grid=GRID, output_tokens=given.output_tokens, simulation=plan, calibration=None)
     one = replace(GRID, alphas=(0.5,), draft_lengths=(3,), concurrencies=(1,))
     first_s, _, _ = seconds(replace(job, grid=one), 1)
     spent_s, used_s, points = seconds(job, given.workers)

@@ -391,3 +391,56 @@ def test_a_claim_on_goodput_is_judged_on_runs_that_state_a_promise(paceline: Pac
     said = paceline(["measure", arms[0], "--model", "x"])
     assert said.code == 2
     assert "leave it out" in said.err
+
+
+def test_a_folder_of_runs_is_measured_one_run_at_a_time(paceline: Paceline, tmp_path: Path) -> None:
+    """What gate reads, measure reads: an error of the machine for a folder sends its owner looking for a broken disk."""
+    out = str(tmp_path / "out")
+    assert paceline(["simulate", *LLAMA, "--requests", "20", "--concurrency", "2", "--out", out]).code == 0
+    both = paceline(["measure", out])
+    assert both.code == 2
+    assert "'out' holds 2 runs; ask for one as out#LABEL: 'baseline' (2 in flight, baseline)" in both.err
+    assert "simulate, speculative arm" in paceline(["measure", f"{out}#speculative"]).out
+    assert "leave it out" in paceline(["measure", out, "--model", "m"]).err
+
+
+def test_the_header_says_where_the_dtype_is_from(paceline: Paceline, tmp_path: Path) -> None:
+    """fp8 that nobody asked for halves the weights of a bf16 checkpoint in silence."""
+    shape = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 128256}
+    (tmp_path / "config.json").write_text(json.dumps(shape), encoding="utf-8")
+    asked = ["memory", "--gpus", "1", "--target"]
+    assert f"{tmp_path.name} bf16 (as its config.json states) on 1 h100" in paceline([*asked, str(tmp_path)]).out
+    assert "Llama-3.1-8B fp8 (the default) on 1 h100" in paceline([*asked, "llama-3.1-8b"]).out
+    assert "Llama-3.1-8B bf16 on 1 h100" in paceline([*asked, "llama-3.1-8b", "--dtype", "bf16"]).out
+    made = parsed(paceline([*asked, str(tmp_path), "--json"]))["provenance"]
+    assert made["arguments"]["dtype"] == "bf16"
+    assert list(made["inputs"]) == [f"{tmp_path.name}/config.json"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["simulate", "--concurency", "3"], "unknown option --concurency; nearest: --concurrency (see paceline simulate --help)"),
+        (["sweep", "--zzz=1"], "unknown option --zzz (see paceline sweep --help)"),
+        (["gate", "a", "b", "c"], "unknown argument c (see paceline gate --help)"),
+    ],
+)
+def test_what_no_option_takes_is_told_with_the_nearest_that_the_verb_has(words: list[str], told: str, paceline: Paceline) -> None:
+    """The whole command line's help names no option, so whoever mistyped one finds nothing there."""
+    answer = paceline(words)
+    assert (answer.code, told in answer.err) == (2, True), answer.err
+
+
+def test_every_verb_that_prices_steps_takes_a_calibration(paceline: Paceline, tmp_path: Path) -> None:
+    """A forecast calibrated on one's server beside a simulation that is not are two servers, and nobody sees it."""
+    points = tmp_path / "points.csv"
+    points.write_text("concurrency,plain_step_s,speculative_step_s\n1,0.030,0.040\n8,0.031,0.042\n", encoding="utf-8")
+    small = ["--target", "llama-3.1-8b", "--dtype", "bf16", "--gpus", "1", "--alpha", "0.5", "--requests", "20", "--concurrency", "8"]
+    plain, slower = (parsed(paceline(["simulate", *small, *more, "--json"])) for more in ([], ["--calibrate", str(points)]))
+    step_s = [each["arms"]["baseline"]["step_s"] for each in (plain, slower)]
+    assert step_s[1] > 1.2 * step_s[0]
+    assert (plain["calibration"], slower["calibration"]["n"]) == (None, 2)
+    grid = ["sweep", *small[:6], "--alphas", ".5", "--draft-lengths", "3", "--concurrencies", "8", "--contexts", "700", "--workers", "1"]
+    swept = [parsed(paceline([*grid, *more, "--json"])) for more in ([], ["--engine", "vllm"])]
+    assert swept[0]["points"][0]["step_time_ratio"] != swept[1]["points"][0]["step_time_ratio"]
+    assert "calibrated on " in paceline([*grid, "--engine", "vllm"]).out

@@ -68,12 +68,15 @@ def test_gate_decides_on_two_benchmark_files(paceline: Paceline, tmp_path: Path)
     assert said["break_even_alpha"]["value"] == pytest.approx((0.023021 / 0.02 - 1) / 3, rel=0.02)
 
 
-def test_gate_on_printed_results_points_the_right_way_and_decides_nothing(paceline: Paceline) -> None:
-    """Whoever has only the console: α 0.20 is above the break-even of 0.088 and 1.19 times as fast, without an interval."""
+def test_gate_on_printed_results_ships_and_says_what_its_intervals_rest_on(paceline: Paceline) -> None:
+    """Whoever has only the console: α 0.20 is above the break-even of 0.088 and 1.19 times as fast over 80 requests."""
     arms = [str(FOLDER / "vllm-text-baseline.log"), str(FOLDER / "vllm-text-k2.log")]
     answer = paceline(["gate", *arms, "--json"])
     said = json.loads(answer.out)
-    assert (answer.code, said["verdict"]) == (4, "cannot_tell")
+    assert (answer.code, said["verdict"]) == (0, "ship")
+    assert {"intervals_from_totals", "cold_server"} <= {each["code"] for each in said["warnings"]}
+    assert "not felt" in said["findings"][2]["why"]
+    assert "is not felt" in paceline(["gate", *arms]).out.splitlines()[0]
     assert said["findings"][0]["estimate"]["value"] == pytest.approx(7.03 / 5.90)
     assert said["break_even_alpha"]["value"] == pytest.approx((8.26 / 7.03 - 1) / 2)
 
@@ -115,3 +118,21 @@ def test_a_file_with_several_runs_is_asked_by_label(paceline: Paceline) -> None:
     said = json.loads(paceline(["gate", f"{table}#cuda/baseline", f"{table}#cuda/draft_0_5b", "--json"]).out)
     assert said["findings"][0]["estimate"]["value"] == pytest.approx(1.01, abs=0.5)
     assert paceline(["measure", f"{table}#cuda/mtp"]).code == 2
+
+
+def test_measure_asks_for_one_of_several_runs_by_its_label(paceline: Paceline) -> None:
+    """Whoever follows the refusal's own advice: FILE#LABEL."""
+    several = FOLDER / "guidellm-0.8.0-two-rates.json"
+    refused = paceline(["measure", str(several)])
+    assert "#LABEL" in refused.err
+    label = refused.err.partition("#LABEL: '")[2].partition("'")[0]
+    answer = paceline(["measure", f"{several}#{label}", "--json"])
+    assert answer.code == 0, answer.err
+
+
+def test_gate_takes_no_speculative_run_for_the_baseline(paceline: Paceline) -> None:
+    """Whoever gives one file twice: a run that merely leaves acceptance out would be its own baseline."""
+    table = FOLDER / "specforge-table.json"
+    label = next(each for each in paceline(["measure", str(table)]).err.split("'") if each.endswith("speculative"))
+    answer = paceline(["gate", f"{table}#{label}", f"{table}#{label}"])
+    assert answer.code == 2, answer.out

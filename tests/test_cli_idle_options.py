@@ -36,6 +36,9 @@ VERBS = {
 }
 
 
+SERVERS = ["--out", "never-written", "--baseline", "http://127.0.0.1:9", "--speculative", "http://127.0.0.1:8"]
+
+
 def takes(verb: str, *words: str) -> bool:
     """Whether the verb has that option and takes that method."""
     try:
@@ -81,6 +84,18 @@ def test_an_option_of_another_method_is_refused_by_every_verb_that_has_it(
         (["simulate", "--own-times", "--requests", "5"], "leave it out"),
         (["simulate", "--burst", "1"], "give --rate too"),
         (["simulate", "--time-scale", "1"], "give --own-times too"),
+        (["rollout", *SERVERS, "--survival", ".8,.6,.4"], "--survival states what --baseline and --speculative measure"),
+        (["rollout", *SERVERS, "--segment-alpha", "chat:.5"], "leave it out"),
+        (["rollout", *SERVERS, "--requests", "50"], "--requests does nothing where servers are measured"),
+        (["rollout", *SERVERS, "--spread", "1"], "leave it out"),
+        (["rollout", *SERVERS, "--no-rehearsal"], "leave it out"),
+        (["fake-server", "--method", "none", "--survival", ".8,.6,.4"], "--survival does nothing with --method none"),
+        (["fake-server", "--method", "none", "--draft-tokens", "4"], "which drafts nothing"),
+        (["fake-server", "--method", "none", "--segments", "chat"], "which drafts nothing"),
+        (["replay", "demo", "--segment-field", "kind"], "--segment-field is for your own logs"),
+        (["simulate", "--segment-rule", "single"], "the demo traffic has its segments"),
+        (["simulate", "--concurrency", "32", "--rate", "4"], "not allowed with"),
+        (["simulate", "--concurrency", "32", "--own-times"], "not allowed with"),
     ],
 )
 def test_an_option_that_another_one_makes_idle_is_refused(words: list[str], said: str, paceline: Paceline) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cli.main import main
-from paceline.cli.replica_options import length_table, slo
+from paceline.cli.main import build_parser, main
+from paceline.cli.replica_options import asked_lengths, length_table, slo
 from paceline.stats.goodput import Slo
 
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"2023-11-16 18:15:{i:02d}.0,{300 + 10 * i},{20 + i}\n" for i in range(40))
@@ -52,6 +52,14 @@ def test_a_table_that_would_be_cut_or_stretched_is_refused(words: tuple[str, ...
     """A draft length that the server never uses is simulated as if it did."""
     assert main(["simulate", *words, *HERE]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_a_fake_server_takes_a_table_up_to_all_that_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """It knows no load beforehand: asked about one, it fell over instead of starting."""
+    options = build_parser().parse_args(["fake-server", "--draft-tokens-by-batch", "1-256:1"])
+    assert asked_lengths(options) is not None
+    assert main(["fake-server", "--gpus", "4", "--draft-tokens-by-batch", "1-16:1"]) == 2
+    assert "up to 256 requests run at once" in capsys.readouterr().err
 
 
 def test_objectives_are_read_with_their_units() -> None:

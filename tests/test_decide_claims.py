@@ -22,6 +22,17 @@ def test_an_unknown_metric_names_the_nearest() -> None:
         parse_claim("tpot_p99.ration <= 1.05")
 
 
+def test_alpha_is_held_against_the_break_even() -> None:
+    """The claim that a fixed floor only pretends to be."""
+    claim = parse_claim("alpha >= break_even + 0.05 [code]")
+    assert claim == Claim(metric="alpha_above_break_even", at_most=None, at_least=0.05, segment="code")
+    assert str(claim) == "alpha >= break_even + 0.05 [code]"
+    assert parse_claim("alpha>=break_even") == parse_claim("alpha_above_break_even >= 0")
+    assert str(parse_claim("alpha <= break_even - 0.1")) == "alpha <= break_even - 0.1"
+    with pytest.raises(BadInputError, match="only alpha"):
+        parse_claim("speedup >= break_even + 0.1")
+
+
 @pytest.mark.parametrize("text", ["speedup = 1.05", "speedup >=", "speedup >= 1-2", "", "speedup >= 1 extra"])
 def test_what_is_no_claim_is_refused(text: str) -> None:
     """Half a line must not become half a policy."""

@@ -26,7 +26,11 @@ def verdict(
         findings=(Finding(claim=CLAIM, estimate=point(1.2), holds=holds, why="measure 120 more requests per arm"),),
         segments_to_ship=segments,
         break_even_alpha=None if even is None else point(even),
+        break_even_tokens_per_step=None,
         alpha=None if alpha is None else point(alpha),
+        tokens_per_step=None,
+        requests_needed=None,
+        routing=None,
         warnings=(),
     )
 
@@ -71,10 +75,10 @@ def test_a_yes_goes_from_the_baseline_to_everybody() -> None:
 
 
 def test_a_ramp_stage_lasts_until_its_canary_served_enough() -> None:
-    """299 requests (the 99th percentile's) at 1 % of 2 requests/s take 4 h 9 min; at half of traffic the shortest stage is longer."""
-    assert requests_per_arm(SETUP, DEFAULT_POLICY) == 299
+    """368 requests (the 99th percentile's) at 1 % of 2 requests/s take 5 h 7 min; at half of traffic the shortest stage is longer."""
+    assert requests_per_arm(SETUP, DEFAULT_POLICY) == 368
     stages = {each.name: each for each in plan(verdict(Holds.YES)).stages}
-    assert stages["ramp-1"].min_duration_s == 299 / 0.02
+    assert stages["ramp-1"].min_duration_s == 368 / 0.02
     assert stages["ramp-50"].min_duration_s == 600
     unknown = plan(verdict(Holds.YES), replace(SETUP, requests_per_s=None))
     assert {each.min_duration_s for each in unknown.stages if each.name.startswith("ramp")} == {600}
@@ -141,7 +145,7 @@ def test_the_measurement_says_what_decides() -> None:
     made = plan(verdict(Holds.YES))
     assert made.measurement["traffic"].startswith("production's mix by generated tokens: chat 75%, code 25%")
     assert "64 is production and decides" in made.measurement["concurrency"]
-    assert made.measurement["requests"].startswith("299 per arm")
+    assert made.measurement["requests"].startswith("368 per arm")
     assert "break-even 0.2" in made.opt_in
     assert "break-even" not in plan(verdict(Holds.YES, alpha=None)).opt_in
     assert any("baseline replicas" in each for each in made.on_breach)
@@ -184,3 +188,13 @@ def test_the_plan_forgives_the_rise_that_the_verdict_forgives() -> None:
     assert guard.felt_s == DEFAULT_POLICY.felt_ttft_s
     strict = rollout_guards(SETUP, replace(DEFAULT_POLICY, felt_ttft_s=0.0), verdict(Holds.YES))
     assert all(each.felt_s is None for each in strict)
+
+
+def test_the_stages_name_the_verbs_that_do_them() -> None:
+    """Whoever is told to write a run file by hand where `bench` writes both arms' gives up or mistypes."""
+    stages = {each.name: " ".join(each.do) for each in rollout_plan(SETUP, (verdict(Holds.YES),), policy=DEFAULT_POLICY).stages}
+    assert "paceline bench --speculative URL --traffic LOG" in stages["acceptance"]
+    points = ",".join(str(each) for each in SETUP.concurrency_points)
+    assert f"paceline bench --baseline URL --speculative URL --traffic LOG --concurrency {points}" in stages["gate"]
+    file = f"bench/runs/c{SETUP.production_concurrency:04d}"
+    assert f"paceline gate {file}-baseline.json {file}-speculative.json" in stages["gate"]

@@ -11,6 +11,8 @@ import pytest
 
 from paceline.cli.main import build_parser
 from paceline.decide.claims import METRICS
+from paceline.decide.comparability import CODES
+from paceline.files.policy import policy_from_toml
 from paceline.files.runfile import read_run
 from paceline.report.svg import Series, line_chart
 from paceline.verdict import Estimate
@@ -108,6 +110,23 @@ def test_every_metric_of_the_gate_is_in_its_reference() -> None:
     text = (DOCS / "reference" / "gate.md").read_text(encoding="utf-8")
     missing = [name for name in METRICS if f"`{name}`" not in text]
     assert not missing
+
+
+def test_every_code_of_the_gate_is_in_its_reference_with_what_it_takes_away() -> None:
+    """Whoever reads a warning, or filters by its code: what it means and how much it takes away."""
+    text = (DOCS / "reference" / "gate.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (refuses|some|warns) \|", text, flags=re.MULTILINE))
+    assert rows == {code: reach.value for code, reach in CODES.items()}
+    sources = [each.read_text(encoding="utf-8") for each in (ROOT / "src" / "paceline" / "decide").glob("*.py")]
+    raised = {code for source in sources for code in re.findall(r'Caution\(\s*"(\w+)"', source)}
+    assert raised
+    assert raised <= set(CODES)
+
+
+def test_the_policy_of_the_gates_reference_is_one() -> None:
+    """Whoever copies it gets a policy, not a lesson in TOML."""
+    (example,) = blocks((DOCS / "reference" / "gate.md").read_text(encoding="utf-8"), "toml")
+    assert len(policy_from_toml(example.encode(), name="policy.toml").claims) == 6
 
 
 def skill_commands() -> list[str]:

@@ -104,3 +104,16 @@ def test_a_table_with_impossible_sizes_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(BadInputError, match="lacks steps"):
         read_all(path)
+
+
+def test_the_servers_limits_are_kept(tmp_path: Path) -> None:
+    """Whoever compares a batch of 48 with one of 64, or drafts let through below the target's choice."""
+    info = {
+        "model_path": "m",
+        "max_running_requests": 48,
+        "speculative_accept_threshold_acc": 0.9,
+        "speculative_accept_threshold_single": "x",
+    }
+    told = read_evidence(changed(SGLANG, tmp_path, lambda d: d.update(server_info=info))).provenance.arguments
+    assert (told["max_running_requests"], told["speculative_accept_threshold_acc"]) == ("48", "0.9")
+    assert "speculative_accept_threshold_single" not in told

@@ -27,10 +27,10 @@ def test_a_second_writer_is_refused_until_the_first_closes(tmp_path: Path) -> No
 def test_a_text_is_kept_once_per_request_and_in_ascii(tmp_path: Path) -> None:
     """A block that was stopped between its texts and its run leaves both sittings' texts; half a surrogate pair ends in a traceback."""
     folder = BenchFolder(tmp_path)
-    folder.keep_answers("c1", Arm.BASELINE, {"a": "first", "b": "\ud800é"})
+    folder.keep_answers("c1", "baseline", {"a": "first", "b": "\ud800é"})
     file = tmp_path / "answers" / "c1-baseline.jsonl"
     file.write_text(file.read_text("ascii") + '{"id": "c", "te', "ascii")
-    folder.keep_answers("c1", Arm.BASELINE, {"a": "second"})
+    folder.keep_answers("c1", "baseline", {"a": "second"})
     assert [json.loads(each) for each in file.read_text("ascii").splitlines()] == [
         {"id": "a", "text": "second"},
         {"id": "b", "text": "\ud800é"},

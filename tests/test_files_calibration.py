@@ -110,3 +110,38 @@ def test_a_folder_of_runs_gives_the_points_of_both_arms(tmp_path: Path) -> None:
         assert (plain.plain_step_s, speculative.speculative_step_s) == (0.01, 0.01)
     with pytest.raises(PacelineError, match="no run file whose name ends in baseline"):
         read_calibration(Path(__file__).parent / "data")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("concurrency,concurrency,plain_step_s\n1,2,3\n", "names the column concurrency 2 times"),
+        ('[{"concurrency": true, "plain_step_s": 0.01}]', "concurrency = True is not a number above 0"),
+        ('[{"concurrency": 1, "plain_step_s": true}]', "plain_step_s = True is not a number above 0"),
+        ('[{"concurrency": 1, "plain_step_s": 1' + "0" * 400 + "}]", "is not a number above 0"),
+    ],
+)
+def test_a_column_given_twice_and_what_is_no_number_are_refused(tmp_path: Path, text: str, why: str) -> None:
+    """A spreadsheet's second column silently replaces the first, and true is one second."""
+    with pytest.raises(PacelineError, match=why):
+        read_calibration(written(tmp_path, text))
+
+
+def test_a_point_without_drafts_needs_no_draft_length(tmp_path: Path) -> None:
+    """A baseline's point is typed with 0 drafts by whoever fills in every column; with drafts 0 is a mistake."""
+    (point,) = read_calibration(written(tmp_path, "concurrency,draft_tokens,plain_step_s\n8,0,0.007\n"))
+    assert (point.draft_tokens, point.plain_step_s) == (None, 0.007)
+    with pytest.raises(PacelineError, match="where nothing is drafted leave it empty and state plain_step_s alone"):
+        read_calibration(written(tmp_path, "concurrency,draft_tokens,step_time_ratio\n8,0,1.4\n"))
+
+
+def test_a_load_testers_file_is_a_point_where_it_says_which_arm_it_is() -> None:
+    """Whoever has vllm bench's results need not type them off; taken for the wrong arm they would be a mistake of half a step."""
+    results = Path(__file__).parent / "data" / "benchfiles"
+    (point,) = read_calibration(results / "vllm-mock-spec-detailed.json")
+    assert point.concurrency == 4
+    assert point.speculative_step_s is not None
+    with pytest.raises(PacelineError, match="does not say whether drafts were on; say so with `paceline measure"):
+        read_calibration(results / "vllm-0.10-conc128.json")
+    with pytest.raises(PacelineError, match=r"paceline measure FILE --out run\.json"):
+        read_calibration(results / "aiperf-docs-records.jsonl")

@@ -57,6 +57,23 @@ def test_parts_are_joined_and_times_and_tokens_kept() -> None:
     assert got["5.1"].answer == "Said."
 
 
+def test_a_segment_field_that_no_line_has_is_refused_with_those_that_it_has(tmp_path: Path) -> None:
+    """A mistyped field makes one segment of all, and every figure by segment is the figure of all."""
+    line = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "meta": {"kind": "chat", "n": None}}
+    log_of(tmp_path, b"no json", line, line)
+    log = read_chat_logs([tmp_path / "log.jsonl"], segment=segment_rule(name=None, field="nope"), progress=None)
+    with pytest.raises(BadInputError, match=r"unknown segment field 'nope'; known: meta\.kind"):
+        list(log)
+    assert [each.segment for each in log_of(tmp_path, line)] == ["unlabelled"], "no field was named, so none is missing"
+    read_end, write_end = os.pipe()
+    with os.fdopen(write_end, "wb") as pipe:
+        pipe.write(json.dumps(line).encode() + b"\n")
+    piped = read_chat_logs([Path(f"/dev/fd/{read_end}")], segment=segment_rule(name=None, field="nope"), progress=None)
+    with pytest.raises(BadInputError, match="known: none"):
+        list(piped)
+    os.close(read_end)
+
+
 def test_what_is_no_text_is_left_out_and_counted() -> None:
     """An answer to a picture replayed without it, or one after a tool call, would measure a prompt that never was."""
     got, log = read("openai_chat.jsonl")

@@ -35,9 +35,36 @@ def test_two_dumps_become_their_difference() -> None:
     assert run.cautions == ()
 
 
-def test_the_dumps_in_the_wrong_order_are_seen_as_a_restart() -> None:
-    """Whoever swaps the two: no negative acceptance, and a caution."""
-    assert "counter_reset" in [each.code for each in window_of_dumps(AFTER, BEFORE, model=None).cautions]
+def without(path: Path, place: Path, *words: str) -> Path:
+    """The dump without the lines that hold one of the words."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    place.write_text("".join(each for each in lines if not any(word in each for word in words)), encoding="utf-8")
+    return place
+
+
+@pytest.mark.parametrize("hidden", ["nothing", "process_start_time_seconds"])
+def test_dumps_that_are_swapped_are_refused(tmp_path: Path, hidden: str) -> None:
+    """Counted from the wrong end, every figure looks plausible; start and creation times tell that no restart explains it."""
+    before, after = without(BEFORE, tmp_path / "before", hidden), without(AFTER, tmp_path / "after", hidden)
+    with pytest.raises(BadInputError, match="before and after look swapped: every counter of one process fell"):
+        window_of_dumps(after, before, model=None)
+    assert window_of_dumps(before, after, model=None).noted == ()
+
+
+def test_a_dump_of_an_earlier_start_does_not_come_after(tmp_path: Path) -> None:
+    """Two runs of a server, swapped: the counters may even rise. The other way round it is a restart, and told as one."""
+    older = tmp_path / "older"
+    older.write_text(BEFORE.read_text(encoding="utf-8").replace("1.79596222358e+09", "1.79e+09"), encoding="utf-8")
+    with pytest.raises(BadInputError, match="the later one is of an earlier start"):
+        window_of_dumps(AFTER, older, model=None)
+    assert [each.code for each in window_of_dumps(older, AFTER, model=None).noted] == ["counter_reset"]
+
+
+def test_without_start_times_a_fall_of_every_counter_is_told(tmp_path: Path) -> None:
+    """A restart looks the same then: it may be right, and only its author knows when each was taken."""
+    before, after = (without(each, tmp_path / each.name, "process_start_time_seconds", "_created") for each in (BEFORE, AFTER))
+    assert {each.code for each in window_of_dumps(after, before, model=None).noted} == {"counter_reset", "counters_all_fell"}
+    assert window_of_dumps(before, after, model=None).noted == ()
 
 
 def test_a_gzip_dump_is_the_same(tmp_path: Path) -> None:

@@ -200,3 +200,17 @@ def test_sizes_that_were_not_seen_are_null_and_come_back_unseen(detail: Detail) 
     assert json.loads(text)["requests"][0]["timing"]["chunk_tokens"] is None
     again = run_from_json(text, name="x")
     assert again.requests == (record,)
+
+
+def test_a_run_file_that_states_an_impossible_figure_is_refused_by_its_name() -> None:
+    """A hand-edited file ships what no server can do."""
+    wrong = {"value": 1.5, "statistic": "pooled", "n": None, "low": None, "high": None}
+    with pytest.raises(BadInputError, match=r"the summary 'alpha' = 1\.5 is not within 0 and 1"):
+        run_from_json(broken(("summaries", "alpha"), wrong), name="run.json")
+
+
+def test_a_run_file_with_a_request_id_twice_is_refused() -> None:
+    """A file that was pasted together counts each request twice, and its intervals are too narrow."""
+    requests = json.loads(run_to_json(whole()))["requests"]
+    with pytest.raises(BadInputError, match="1 request ids stand there twice"):
+        run_from_json(broken(("requests",), [*requests, requests[0]]), name="run.json")

@@ -1,5 +1,6 @@
 """From run files to a calibrated forecast: what a server does comes back, prefill or not."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -172,3 +173,24 @@ def test_runs_of_another_method_are_refused(tmp_path: Path) -> None:
 def test_a_family_has_no_notes() -> None:
     """Its points are not the user's to mend."""
     assert calibration_notes(family_calibration("vllm")) == ()
+
+
+def test_a_point_that_was_copied_is_one_point(tmp_path: Path) -> None:
+    """One measurement given twice passes for a fit of three coefficients."""
+    path = tmp_path / "points.csv"
+    path.write_text("concurrency,plain_step_s,speculative_step_s\n1,.008,.010\n1,.008,.010\n", encoding="utf-8")
+    with pytest.raises(BadInputError, match="1 distinct calibration point is too few"):
+        calibrated([path, path], asked(), context_tokens=1000, engine=None)
+
+
+def test_points_that_contradict_each_other_are_shown_beside_the_fit(tmp_path: Path) -> None:
+    """Told only that something is off, nobody finds which of twenty points was given in milliseconds."""
+    rows = [f"{B},0.0075,0.0111\n" for B in range(1, 14)] + ["8,7.5,0.0111\n"]
+    points = tmp_path / "points.csv"
+    points.write_text("concurrency,plain_step_s,speculative_step_s\n" + "".join(rows), encoding="utf-8")
+    with pytest.raises(BadInputError, match="contradict each other") as raised:
+        calibrated([points], asked(), context_tokens=600, engine=None)
+    lines = str(raised.value).splitlines()
+    assert re.match(r"  8 in flight, K = 3: plain_step_s 7\.5 given, 0\.00\d+ fitted, speculative_step_s 0\.0111 given, ", lines[1])
+    assert lines[-1] == "  and 2 more points"
+    assert len(lines) == 14

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.decide.claims import parse_claim
 from paceline.decide.gate import DEFAULT_POLICY
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.files.runfile import write_run
@@ -54,6 +55,15 @@ def test_a_points_verdict_does_not_depend_on_the_others() -> None:
     assert compared(*arms, policy=DEFAULT_POLICY, seed=1).verdict == alone.verdict
     assert compared(*arms, policy=DEFAULT_POLICY, seed=2).verdict != alone.verdict
     assert alone.lesson is not None
+
+
+def test_a_claim_on_a_segment_that_is_not_there_is_refused_with_those_that_are() -> None:
+    """A mistyped segment can never be told, and reads as too few requests."""
+    typed = replace(DEFAULT_POLICY, claims=(parse_claim("speedup >= 1.05 [chta]"),))
+    with pytest.raises(BadInputError, match="unknown segment in a claim 'chta'; nearest: chat"):
+        compared(*pair(n=60), policy=typed, seed=1)
+    nameless = summaries_only(Arm.BASELINE, step_s=0.02, counts=None), summaries_only(Arm.SPECULATIVE, step_s=0.01, counts=None)
+    assert compared(*nameless, policy=typed, seed=1).verdict.decision is Decision.CANNOT_TELL
 
 
 def test_swapped_arms_are_refused() -> None:

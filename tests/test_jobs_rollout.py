@@ -147,6 +147,15 @@ def test_the_verdict_stands_at_each_concurrency_and_the_largest_decides(folder: 
     assert said["rests_on"]["arms"] == "simulated"
 
 
+def test_the_cost_models_own_error_is_a_factor_that_every_verdict_is_within(folder: Path) -> None:
+    """A range of decoding alone, 1.84 to 2.56, beside a verdict of 1.79 says that the verdict is wrong."""
+    warnings = document(folder / "verdict.json")["warnings"]
+    (told,) = (each["message"] for each in warnings if each["code"] == "simulated_evidence")
+    found = re.search(r"may be off by a factor of (\d\.\d\d) to (\d\.\d\d)$", told)
+    assert found is not None, told
+    assert 0.3 < float(found[1]) < 1 < float(found[2]) < 3
+
+
 def test_the_runs_are_evidence_that_gate_reads(folder: Path, paceline: Paceline) -> None:
     """Files that no other verb reads are decoration."""
     arms = [folder / "runs" / f"c0004-{arm}.json" for arm in ("baseline", "speculative")]
@@ -297,6 +306,17 @@ def test_every_shape_of_traffic_is_rolled_out_or_refused_with_a_reason(name: str
     else:
         assert "written to" in answer.out
         assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_the_skill_is_named_after_its_method(paceline: Paceline, tmp_path: Path) -> None:
+    """An n-gram rollout under EAGLE-3's name is followed by whoever looks for EAGLE-3; one of an earlier method must not stay beside it."""
+    (tmp_path / "skill-eagle3-rollout.md").write_text("earlier")
+    words = [each for each in SMALL if each not in ("--method", "eagle3")]
+    answer = paceline(["rollout", "--traffic", str(SHAPES / "pairs.jsonl"), *words, "--method", "ngram", "--out", str(tmp_path)])
+    assert answer.code == 0, answer.err
+    assert "manifests/, skill-ngram-rollout.md" in answer.out
+    assert [each.name for each in tmp_path.glob("skill-*")] == ["skill-ngram-rollout.md"]
+    assert "\nname: ngram-rollout\n" in (tmp_path / "skill-ngram-rollout.md").read_text(encoding="utf-8")
 
 
 def test_the_command_that_makes_it_again_has_no_folder_of_this_machine(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """From typed names to a scenario and its launch commands."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from paceline.errors import BadInputError, UnknownNameError
 from paceline.hardware import Dtype
 from paceline.jobs.launch import launch_commands
-from paceline.jobs.scenario import Asked, resolved_model, scenario
+from paceline.jobs.scenario import Asked, config_hashes, default_dtype, resolved_model, scenario
 from paceline.servers.vllm.versions import vllm_version
 from paceline.speculation.method import Method
 
@@ -162,3 +163,38 @@ def test_a_version_with_a_caution_says_so() -> None:
     newer = vllm_version("0.99.0")
     assert newer.caution is not None
     assert newer.caution.message in launch_commands(ASKED, scenario(ASKED), newer, ngram=(2, 4), limits={}).notes
+
+
+@pytest.mark.parametrize(
+    ("more", "dtype"),
+    [
+        ({"torch_dtype": "bfloat16"}, Dtype.BF16),
+        ({}, Dtype.BF16),
+        ({"quantization_config": {"quant_method": "fp8"}}, Dtype.FP8),
+        ({"quantization_config": {"quant_method": "awq", "bits": 4}}, Dtype.INT4),
+        ({"text_config": {"quantization_config": {"quant_method": "mxfp4"}}}, Dtype.FP4),
+    ],
+)
+def test_weights_that_were_not_asked_for_are_those_of_the_config(tmp_path: Path, more: dict[str, object], dtype: Dtype) -> None:
+    """A bfloat16 checkpoint priced as fp8 is priced at half its bytes."""
+    config = config_folder(tmp_path / "my-8b") / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text("utf-8")) | more), encoding="utf-8")
+    assert default_dtype(str(config)) is default_dtype(str(config.parent)) is dtype
+    assert default_dtype("llama-3.3-70b") is Dtype.FP8
+
+
+@pytest.mark.parametrize("quantised", [{"quant_method": "gptq", "bits": 8}, {"quant_method": "bitsandbytes"}, "fp8"])
+def test_weights_of_which_the_config_says_too_little_are_asked_for(tmp_path: Path, quantised: object) -> None:
+    """A guess about bytes per weight is a guess about everything."""
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": quantised}), encoding="utf-8")
+    with pytest.raises(BadInputError, match="give --dtype"):
+        default_dtype(str(tmp_path))
+
+
+def test_a_config_is_named_with_its_hash(tmp_path: Path) -> None:
+    """Which config was it? The target's name is its folder's, and folders change."""
+    config = config_folder(tmp_path / "my-8b") / "config.json"
+    digest = hashlib.sha256(config.read_bytes()).hexdigest()
+    assert config_hashes(replace(ASKED, target=str(config.parent))) == {"my-8b/config.json": digest}
+    assert config_hashes(replace(ASKED, draft=str(config))) == {"my-8b/config.json": digest}
+    assert config_hashes(ASKED) == {}

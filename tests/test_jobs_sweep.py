@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.cli.sweeping import swept_by_default
 from paceline.decide.surface import Point
 from paceline.errors import BadInputError
 from paceline.hardware import Dtype
@@ -30,7 +31,7 @@ ASKED = Asked(
 )
 GRID = Grid(alphas=(0.3, 0.7), draft_lengths=(1, 3), concurrencies=(1, 8), contexts=(200,), reference_draft_tokens=3)
 PLAN = SimulationPlan(requests=30, max_requests=16, token_budget=2048, spread=0.0, rejection=Rejection.IN_PASS, seed=1)
-JOB = Sweep(asked=ASKED, grid=GRID, output_tokens=40, simulation=None)
+JOB = Sweep(asked=ASKED, grid=GRID, output_tokens=40, simulation=None, calibration=None)
 
 
 def swept(job: Sweep, out: Path | None, *, workers: int = 1) -> tuple[tuple[Point, ...], list[float]]:
@@ -130,6 +131,9 @@ def test_the_report_shows_break_even_best_lengths_and_every_servers_table() -> N
     assert body["servers"][0]["by_alpha"][1]["vllm"]["num_speculative_tokens"] == 3
     assert sweep_csv(points).splitlines()[0].startswith("context_tokens,concurrency,draft_tokens,alpha,tokens_per_step")
     assert len(sweep_csv(points).splitlines()) == 9
+    assert [each["code"] for each in body["servers"][0]["by_alpha"][1]["warnings"]] == ["batches_not_looked_at"]
+    assert "batches of 9 to 256 were not looked at: the K of 8 in flight goes on there" in text
+    assert "not looked at" not in sweep_text(points, reference_draft_tokens=3, most_requests=8)
     page = sweep_html(points, title="<8b>")
     assert page.count("<svg") == 2
     assert "&lt;8b&gt;" in page
@@ -158,3 +162,9 @@ def test_where_nothing_pays_no_server_is_told_to_draft() -> None:
     assert "none: no draft length pays" in text
     assert "off" in text
     assert "svg" in sweep_html(points, title="t")
+
+
+def test_a_sweep_goes_up_to_the_largest_batch_unless_told_otherwise() -> None:
+    """A table for batches up to 256 that rests on 64 is a guess at the load where a guess costs most."""
+    assert swept_by_default(256) == (1, 8, 64, 256)
+    assert swept_by_default(8) == (1, 8)

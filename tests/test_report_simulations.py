@@ -175,6 +175,15 @@ def test_the_harmed_are_named_worst_first() -> None:
     assert [each["id"] for each in harmed_requests(plain, drafted, most=1)] == ["b"]
 
 
+def test_a_request_that_is_1_00_times_as_slow_is_no_harm_to_show() -> None:
+    """A row of 1.00× under 'harmed most' makes a reader look for what is not there."""
+    plain = with_tpots({"a": 0.5, "b": 0.5}, Arm.BASELINE)
+    for slower, shown in ((0.502, False), (0.503, True)):
+        drafted = with_tpots({"a": slower, "b": 0.25}, Arm.SPECULATIVE)
+        body = body_of(plain, drafted) | {"harmed": harmed_requests(plain, drafted, most=10)}
+        assert ("harmed most" in arms_text(plain, drafted, body)) is shown
+
+
 def test_differences_are_of_the_same_request_in_both_arms() -> None:
     """Three requests, gaps .5, .5 and 1 s plainly: drafts add .25, .5 and .5 s; the middle of the differences is not the difference of
     middles.

@@ -12,6 +12,7 @@ from paceline.verdict import Holds, Verdict
 from tests.test_decide_rollout import SETUP, verdict
 
 FACTS = SkillFacts(
+    method="eagle3",
     target="Llama-3.3-70B",
     hardware="4 h100, fp8",
     traffic="log.jsonl: 10 requests.",
@@ -34,6 +35,7 @@ def test_the_skill_opens_with_its_name_and_when_to_use_it() -> None:
     front = skill().split("---\n")[1]
     description = "Rolls out speculative decoding for Llama-3.3-70B at 64 requests in flight, stage by stage, and back."
     assert front == f'name: eagle3-rollout\ndescription: "{description}"\n'
+    assert skill(replace(FACTS, method="ngram")).startswith("---\nname: ngram-rollout\n"), "two skills of one name hide each other"
 
 
 def test_the_skill_says_what_was_found_what_it_rests_on_and_how_to_make_it_again() -> None:

@@ -69,6 +69,15 @@ def test_a_verdict_as_text_names_claims_figures_and_warnings() -> None:
     assert "claim  " not in verdict_text(replace(verdict(Holds.YES), findings=()))
 
 
+@pytest.mark.parametrize(
+    ("step_s", "said"), [(0.011, "every segment gains"), (0.06, "no segment gains"), (0.019, "drafts for code only: speed-up")]
+)
+def test_what_routing_is_worth_is_said_in_words(step_s: float, said: str) -> None:
+    """Routing that adds nothing is work for nothing."""
+    verdict_ = gate(*pair(n=60, step_s=step_s, alphas={"code": 0.9, "prose": 0.1}), policy=DEFAULT_POLICY, rng=np.random.default_rng(0))
+    assert said in verdict_text(verdict_)
+
+
 def test_latencies_of_both_arms_stand_side_by_side() -> None:
     """The visible gap must rise and the pace fall in one table, or each side quotes its own."""
     rows = latency_rows(*pair(n=20, step_s=0.012))
@@ -128,6 +137,7 @@ def test_a_verdict_as_json_carries_every_key_of_the_contract() -> None:
     baseline, speculative = pair(n=20)
     made = gate(baseline, replace(speculative, requests=None), policy=DEFAULT_POLICY, rng=np.random.default_rng(0))
     view = verdict_dict(made, lesson=lesson, by_concurrency=(made,))
+    assert {"tokens_per_step", "break_even_tokens_per_step", "requests_needed", "routing"} <= set(view)
     assert {"verdict", "by_concurrency", "findings", "break_even_alpha", "lesson_verdict", "warnings", "segments_to_ship"} <= set(view)
     assert view["verdict"] == "cannot_tell"
     assert view["findings"][0]["claim"] == "speedup >= 1.05"
@@ -177,10 +187,21 @@ def test_a_stage_that_lasts_says_how_long() -> None:
     """Nobody should promote early because the plan did not say."""
     made = rollout_plan(SETUP, (verdict(Holds.YES),), policy=DEFAULT_POLICY)
     assert isinstance(made.stages[5], Stage)
-    assert "at least 249 min, at least 299 requests per arm." in plan_markdown(made, ())
+    assert "at least 307 min, at least 368 requests per arm." in plan_markdown(made, ())
 
 
 def test_a_verdict_without_findings_has_no_table() -> None:
     """Nothing tested, nothing tabled."""
-    bare = Verdict(concurrency=None, findings=(), segments_to_ship=(), break_even_alpha=None, alpha=None, warnings=())
+    bare = Verdict(
+        concurrency=None,
+        findings=(),
+        segments_to_ship=(),
+        break_even_alpha=None,
+        break_even_tokens_per_step=None,
+        alpha=None,
+        tokens_per_step=None,
+        requests_needed=None,
+        routing=None,
+        warnings=(),
+    )
     assert verdict_text(bare).startswith("Cannot tell yet: No claim was tested.")

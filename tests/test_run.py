@@ -9,7 +9,7 @@ import pytest
 
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.latency import Ended, RequestTiming
-from paceline.run import Arm, Evidence, Load, Outcome, Provenance, RequestRecord, Run, Summary, joined
+from paceline.run import Arm, Evidence, Load, Outcome, Provenance, RequestRecord, Run, Summary, joined, lawful_summaries
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.verdict import Caution
 
@@ -237,3 +237,34 @@ def test_nothing_does_not_join() -> None:
     """An empty run is no run."""
     with pytest.raises(BadInputError, match="nothing to join"):
         joined([])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("alpha", 1.2, "within 0 and 1"),
+        ("alpha_counted_by_v0", 82.4, "within 0 and 1"),
+        ("survival_2", -0.1, "within 0 and 1"),
+        ("coverage", 1.01, "within 0 and 1"),
+        ("acceptance_length", 0.5, "a number from 1 on"),
+        ("acceptance_length [chat]", -0.0, "a number from 1 on"),
+        ("tokens_per_step_emitted", 0.9, "a number from 1 on"),
+        ("tpot_s", -1.0, "a number from 0 on"),
+        ("requests_running", -1.0, "a number from 0 on"),
+    ],
+)
+def test_a_figure_that_its_name_does_not_allow_is_refused_and_readers_leave_it_out(name: str, value: float, what: str) -> None:
+    """An acceptance rate of 8240 % decides what is shipped."""
+    wrong = {name: Summary(value=value, statistic="mean", n=None, low=None, high=None)}
+    with pytest.raises(BadInputError, match=f"the summary.*{name.split(maxsplit=1)[0]}.*{what}"):
+        replace(RUN, summaries=wrong)
+    right = {"tpot_p50_s": Summary(value=0.0, statistic="p50", n=1, low=0.0, high=0.1)}
+    kept, cautions = lawful_summaries(wrong | right)
+    assert kept == right
+    assert [each.code for each in cautions] == ["unlawful_figure"]
+
+
+def test_the_ends_of_a_figure_are_held_to_its_name_too() -> None:
+    """An interval up to an acceptance of 120 % passes every floor."""
+    with pytest.raises(BadInputError, match=r"alpha\.high' = 1\.2"):
+        replace(RUN, summaries={"alpha": Summary(value=0.9, statistic="pooled", n=None, low=0.8, high=1.2)})

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.errors import BadInputError
-from paceline.servers.batch_ranges import batch_ranges
+from paceline.servers.batch_ranges import batch_ranges, not_looked_at
 from paceline.servers.sglang.adaptive import adaptive_config, start_steps
 from paceline.servers.tensorrt_llm.schedule import draft_len_schedule
 from paceline.servers.vllm.config import batch_size_table, batch_size_table_cautions
@@ -68,9 +68,11 @@ def test_impossible_sizes_and_lengths_are_refused(best: dict[int, int]) -> None:
         batch_ranges(best, most_requests=256)
 
 
-def test_batches_larger_than_any_looked_at_do_not_draft() -> None:
-    """The largest size looked at says nothing about one four times as large, where drafting usually costs."""
-    assert batch_ranges({1: 5, 64: 1}, most_requests=256) == ((1, 8, 5), (9, 64, 1), (65, 256, 0))
+def test_no_cut_over_is_written_that_nobody_looked_at() -> None:
+    """Drafts off from 65 on where 256 pays is a loss, and a cut-over that vLLM may collapse at; from where on nothing is known is told."""
+    assert batch_ranges({1: 5, 64: 1}, most_requests=256) == ((1, 8, 5), (9, 256, 1))
+    assert not_looked_at({1: 5, 64: 1}, most_requests=256) == 65
+    assert not_looked_at({1: 5, 256: 1}, most_requests=256) is None
     assert batch_ranges({1: 5, 64: 0}, most_requests=256) == ((1, 8, 5), (9, 256, 0))
     assert batch_ranges({256: 2}, most_requests=256) == ((1, 256, 2),)
 

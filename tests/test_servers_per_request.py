@@ -164,3 +164,28 @@ def test_whatever_a_server_says_gives_lawful_counts_or_none(said: dict[str, obje
     drafts = own_drafts(said, output_tokens=output_tokens, messages=messages)
     if drafts.counts is not None and drafts.counts.steps is not None:
         assert drafts.counts.drafts <= drafts.counts.steps
+
+
+@pytest.mark.parametrize(
+    ("said", "output_tokens"),
+    [
+        ({"metrics": {"speculative_decoding": VLLM}}, 1),  # 6 accepted, at most 4 of them behind the stop; and 2 drafted steps
+        ({"sglext": {"spec_tokens_details": SGLANG}}, 2),  # 3 steps
+        ({"timings": {"predicted_n": 500, "draft_n": 900, "draft_n_accepted": 300}}, 20),
+        ({"metrics": {"speculative_decoding": {"num_spec_steps": 5, "num_accepted_draft_tokens": 40, "num_draft_tokens": 40}}}, 31),
+    ],
+)
+def test_counts_that_do_not_fit_into_the_answer_are_dropped(said: dict[str, object], output_tokens: int) -> None:
+    """One answer of 20 tokens that claims 5000 accepted drafts decides the whole run's acceptance."""
+    fields = said.get("metrics")
+    if isinstance(fields, dict):
+        said = {"metrics": {"speculative_decoding": {"num_spec_tokens": 8} | fields["speculative_decoding"]}}
+    found = own_drafts(said, output_tokens=output_tokens, messages=2)
+    assert found.counts is None
+    assert codes(found) == ["unlawful_acceptance"]
+
+
+def test_a_stop_may_cut_off_one_draft() -> None:
+    """Five drafts of 8, all accepted, in 32 tokens: the last draft fell behind the stop, so the counts hold."""
+    said = {"num_spec_steps": 5, "num_accepted_draft_tokens": 40, "num_draft_tokens": 40, "num_spec_tokens": 8}
+    assert own_drafts({"metrics": {"speculative_decoding": said}}, output_tokens=32, messages=5).counts is not None

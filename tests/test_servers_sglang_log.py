@@ -205,3 +205,12 @@ def test_alpha_is_never_off_whichever_definition_printed_it(width: int, accepted
         assert found.low - 1e-9 <= truth <= found.high + 1e-9
     else:
         assert "width_unknown" in codes(run)
+
+
+def test_limits_that_bear_on_a_comparison_are_in_the_provenance() -> None:
+    """A batch of 48 and a threshold below 1 are nowhere else; two starts that differ tell nothing."""
+    start = started(accept_threshold_acc=0.9, accept_threshold_single=1.0).replace("port=", "max_running_requests=48, port=")
+    told = run_of(start, decode(3.0, None)).provenance.arguments
+    assert told["max_running_requests"] == "48"
+    assert told["speculative_accept_threshold_acc"] == "0.9"
+    assert "max_running_requests" not in run_of(start, started(accept_threshold_acc=1.0), decode(3.0, None)).provenance.arguments

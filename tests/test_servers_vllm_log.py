@@ -147,7 +147,7 @@ def test_v0_totals_count_once_and_as_usable_tokens() -> None:
     assert codes(run) == ["since_start", "v0_metrics"]
     again = run_of(*lines, totals("0.999", 10, 40, 20))
     assert again.summaries["drafts"].value == 1245 + 10
-    assert codes(again) == ["since_start", "v0_metrics", "counter_reset", "efficiency_disagrees"]
+    assert codes(again) == ["since_start", "v0_metrics", "counter_reset", "stated_rate_differs", "efficiency_disagrees"]
     with pytest.raises(BadInputError, match="V0 engine and of V1"):
         run_of(*lines, interval(5, 10, length=1.5, rates=[0.5]))
 
@@ -315,3 +315,12 @@ def test_what_was_drafted_comes_back_from_every_generation(windows: list[list[in
         accepted_per_position=positions,
     )
     assert "positions_rounded" not in codes(run)
+
+
+@pytest.mark.parametrize(("accepted", "drafted", "emitted"), [(1735, 26, 2149), (1735, 2648, 3), (2700, 2648, 2149)])
+def test_v0_totals_that_no_engine_can_print_give_no_acceptance(accepted: int, drafted: int, emitted: int) -> None:
+    """A cut number in a log gives an acceptance rate of 8240 % and a length of 358."""
+    run = run_of(totals("0.649", accepted, drafted, emitted))
+    assert {"alpha", "acceptance_length"} & run.summaries.keys() == set()
+    assert "totals_contradict" in codes(run)
+    assert ("alpha_counted_by_v0" in run.summaries) == (accepted <= drafted)

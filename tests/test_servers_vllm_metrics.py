@@ -420,6 +420,14 @@ def test_what_is_not_exported_is_none() -> None:
     assert to_run(difference(None, of({T: 30, A: 18, G: 5})), arm=None, inputs={}, window_s=None).summaries["alpha"].n == 30
 
 
+def test_the_prefix_caches_share_is_of_the_tokens_that_were_looked_up() -> None:
+    """An arm whose prompts were cached has its first tokens sooner for that."""
+    cached = {**PLAIN, "prefix_cache_queries_total": 400, "prefix_cache_hits_total": 100}
+    assert difference(None, of(cached)).gauges["prefix_cache_hit_share"].value == 0.25
+    assert "prefix_cache_hit_share" not in difference(of(cached), of(cached)).gauges
+    assert "prefix_cache_hit_share" not in difference(None, of({**cached, "prefix_cache_hits_total": 401})).gauges
+
+
 def test_before_0_10_2_the_step_gap_has_another_name() -> None:
     """Whoever runs an older V1 server: time_per_output_token is per step there."""
     old = difference(None, of({"time_per_output_token_seconds_count": 4, "time_per_output_token_seconds_sum": 2.0, G: 9}))
@@ -454,3 +462,17 @@ def test_no_pair_of_scrapes_gives_a_negative_count_or_a_crash(before: dict[str, 
         to_run(between, arm=None, inputs={}, window_s=None)
     except (BadInputError, NoEvidenceError):
         return
+
+
+def test_more_tokens_accepted_than_generated_is_no_acceptance() -> None:
+    """Counters of two servers behind one address give an acceptance that neither has."""
+    window = difference(None, of({D: 100, T: 300, A: 150, G: 10}))
+    assert "accepted_exceed_generated" in codes(window)
+    assert window.acceptance is None
+    assert "alpha" not in to_run(window, arm=None, inputs={}, window_s=None).summaries
+
+
+def test_answers_of_two_tokens_may_accept_more_than_they_show() -> None:
+    """Fifty requests, each stopped inside its first draft of 3: 150 accepted, 100 generated, and nothing is wrong."""
+    window = difference(None, of({D: 50, T: 150, A: 150, G: 100, FIRST: 50, FIRST_SUM: 1.0}))
+    assert window.acceptance is not None

@@ -12,6 +12,7 @@ from paceline.stats import intervals
 from paceline.stats.intervals import (
     acceptance_estimates,
     clustered_quantile_interval,
+    exact_share,
     mean_interval,
     quantile_interval,
     ratio_of_sums,
@@ -54,6 +55,25 @@ def test_impossible_shares_are_refused() -> None:
         wilson(successes=0, n=0, confidence=0.95)
     with pytest.raises(BadInputError, match="7 successes"):
         wilson(successes=7, n=5, confidence=0.95)
+
+
+@given(st.integers(1, 300), st.floats(0, 1), st.floats(0.5, 0.99))
+@settings(max_examples=25)
+def test_the_exact_share_is_scipys(n: int, share: float, confidence: float) -> None:
+    """A guard on failures that covers less than it says lets a bad server through."""
+    k = round(share * n)
+    ours, theirs = exact_share(successes=k, n=n, confidence=confidence), distributions.binomtest(k, n).proportion_ci(confidence, "exact")
+    assert (ours.value, ours.low, ours.high) == pytest.approx((k / n, theirs.low, theirs.high), abs=1e-9)
+
+
+def test_an_exact_share_of_nothing_is_no_share() -> None:
+    """No failures in no requests is not a failure rate of 0; none in 59 leaves up to 6 %."""
+    with pytest.raises(NoEvidenceError):
+        exact_share(successes=0, n=0, confidence=0.95)
+    with pytest.raises(BadInputError, match="7 successes"):
+        exact_share(successes=7, n=5, confidence=0.95)
+    found = exact_share(successes=0, n=59, confidence=0.95)
+    assert (found.low, found.high) == pytest.approx((0.0, 1 - 0.025 ** (1 / 59)))
 
 
 def test_few_requests_have_a_value_and_no_interval() -> None:

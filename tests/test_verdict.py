@@ -143,7 +143,18 @@ def test_without_an_estimate_only_cannot_tell_is_an_answer(holds: Holds) -> None
 def verdict(*answers: Holds, segments: tuple[str, ...] = (), concurrency: int | None = 8) -> Verdict:
     """A verdict from findings with these answers."""
     findings = tuple(Finding(claim=AT_MOST_ONE, estimate=ESTIMATE, holds=each, why="") for each in answers)
-    return Verdict(concurrency=concurrency, findings=findings, segments_to_ship=segments, break_even_alpha=None, alpha=None, warnings=())
+    return Verdict(
+        concurrency=concurrency,
+        findings=findings,
+        segments_to_ship=segments,
+        break_even_alpha=None,
+        break_even_tokens_per_step=None,
+        alpha=None,
+        tokens_per_step=None,
+        requests_needed=None,
+        routing=None,
+        warnings=(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,3 +187,12 @@ def test_a_verdict_s_concurrency_is_a_count(concurrency: int) -> None:
     with pytest.raises(BadInputError, match="concurrency"):
         verdict(Holds.YES, concurrency=concurrency)
     assert verdict(Holds.YES, concurrency=None).concurrency is None
+
+
+def test_an_estimate_without_an_interval_says_why() -> None:
+    """`[unknown, unknown]` reads as a fault of ours; more requests are the remedy."""
+    claim = Claim(metric="speedup", at_most=None, at_least=1.05, segment=None)
+    bare = Estimate(value=1.2, low=None, high=None, confidence=0.95, n=3)
+    assert judge(claim, bare).why.startswith("speedup = 1.2 (too few requests for an interval, or none told apart) may or may not be")
+    half = replace(bare, low=1.0)
+    assert "1.2 in [1, unknown]" in judge(claim, half).why

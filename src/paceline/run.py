@@ -7,7 +7,7 @@ summaries where an aggregate is all there is. `None` means that this source did 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import isfinite
+from math import inf, isfinite
 
 from paceline.errors import BadInputError, NoEvidenceError, is_count, printable
 from paceline.latency import RequestTiming
@@ -15,7 +15,11 @@ from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Speculation
 from paceline.verdict import Caution
 
-__all__ = ["Arm", "Evidence", "Load", "Outcome", "Provenance", "RequestRecord", "Run", "Summary", "joined"]
+__all__ = ["Arm", "Evidence", "Load", "Outcome", "Provenance", "RequestRecord", "Run", "Summary", "joined", "lawful_summaries"]
+
+LEAST_ONE = ("acceptance_length", "tokens_per_step")
+SHARES = ("alpha", "survival", "coverage")  # names that begin so are fractions; every other figure is a time, a count or a rate
+SLACK = 1e-9
 
 
 class Arm(StrEnum):
@@ -168,16 +172,20 @@ class Run:
     cautions: tuple[Caution, ...]
 
     def __post_init__(self) -> None:
-        """Reject negative times.
+        """Reject negative times, and figures that their name does not allow: shares outside [0, 1], lengths below 1, counts below 0.
 
         Raises:
-            BadInputError: with the value.
+            BadInputError: with the name and the value.
 
         """
         for name in ("step_seconds", "window_s"):
             value = getattr(self, name)
             if value is not None and not (isfinite(value) and value >= 0):
                 raise BadInputError(f"{name} = {value!r} is not a time from 0 on")
+        for name, summary in self.summaries.items():
+            wrong = _unlawful(name, summary)
+            if wrong:
+                raise BadInputError(f"the summary {wrong}")
 
     @property
     def acceptance(self) -> AcceptanceCounts:
@@ -214,6 +222,28 @@ class Run:
         if not self.window_s:
             raise NoEvidenceError("this run states no window, so it has no throughput")
         return sum(each.output_tokens for each in self.finished) / self.window_s
+
+
+def lawful_summaries(found: Mapping[str, Summary]) -> tuple[dict[str, Summary], tuple[Caution, ...]]:
+    """The figures that their name allows, and a caution for each that was left out: what a `Run` would refuse.
+
+    For readers of what others measured: one impossible figure is no reason to lose the rest.
+    """
+    wrong = {name: why for name, each in found.items() if (why := _unlawful(name, each)) is not None}
+    cautions = tuple(Caution("unlawful_figure", f"{why}; it is left out, so look at what wrote it") for why in wrong.values())
+    return {name: each for name, each in found.items() if name not in wrong}, cautions
+
+
+def _unlawful(name: str, summary: Summary) -> str | None:
+    """Why the figure cannot be what its name says, None where it can."""
+    least = 1 if name.startswith(LEAST_ONE) else 0
+    most = 1 if name.startswith(SHARES) else inf
+    for end in ("value", "low", "high"):
+        value = getattr(summary, end)
+        if value is not None and not least - SLACK <= value <= most + SLACK:
+            where = name if end == "value" else f"{name}.{end}"
+            return f"{printable(where)} = {value!r} is not {'within 0 and 1' if most == 1 else f'a number from {least} on'}"
+    return None
 
 
 def joined(runs: Sequence[Run]) -> Run:

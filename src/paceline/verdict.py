@@ -1,7 +1,8 @@
 """What we may say, and how surely.
 
 An `Estimate` is a number with its interval. A `Claim` bounds a metric, alone or relative to the baseline. A `Finding` is a claim held
-against an estimate; three answers exist: yes, no, cannot tell. A `Verdict` follows from the findings and from nothing else.
+against an estimate; three answers exist: yes, no, cannot tell. A `Verdict` follows from the findings and from nothing else; `Routing` says
+what drafting for some segments only is worth.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,23 @@ from math import isfinite
 
 from paceline.errors import BadInputError, is_count, printable
 
-__all__ = ["Caution", "Claim", "Decision", "Estimate", "Finding", "Holds", "Verdict", "judge"]
+__all__ = [
+    "ABOVE_BREAK_EVEN",
+    "Caution",
+    "Claim",
+    "Decision",
+    "Estimate",
+    "Finding",
+    "Holds",
+    "Routing",
+    "SegmentGain",
+    "UNFELT_RISE",
+    "Verdict",
+    "judge",
+]
+
+UNFELT_RISE = "a rise of at most"  # how the reason of a claim begins that holds because its rise is too short to be felt
+ABOVE_BREAK_EVEN = "alpha_above_break_even"  # α − the α at which drafting pays, written `alpha >= break_even + 0.05`
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +88,13 @@ class Claim:
 
     def __str__(self) -> str:
         """The claim as a policy file writes it."""
-        bound = f"<= {self.at_most:g}" if self.at_most is not None else f">= {self.at_least:g}"
+        bound = self.at_most if self.at_most is not None else self.at_least
+        assert bound is not None
+        relation = "<=" if self.at_most is not None else ">="
         where = f" [{self.segment}]" if self.segment else ""
-        return f"{self.metric} {bound}{where}"
+        if self.metric == ABOVE_BREAK_EVEN:
+            return f"alpha {relation} break_even {'-' if bound < 0 else '+'} {abs(bound):g}{where}"
+        return f"{self.metric} {relation} {bound:g}{where}"
 
 
 class Holds(StrEnum):
@@ -118,13 +139,18 @@ def judge(claim: Claim, estimate: Estimate) -> Finding:
         surely, surely_not = estimate.low is not None and estimate.low >= claim.at_least, _above(claim.at_least, estimate.high)
         bound = f"at least {claim.at_least:g}"
     holds = Holds.YES if surely else Holds.NO if surely_not else Holds.CANNOT_TELL
-    interval = f"{estimate.value:.4g} in [{_end(estimate.low)}, {_end(estimate.high)}]"
     words = {Holds.YES: "is", Holds.NO: "is not", Holds.CANNOT_TELL: "may or may not be"}[holds]
-    return Finding(claim=claim, estimate=estimate, holds=holds, why=f"{name} = {interval} {words} {bound}")
+    return Finding(claim=claim, estimate=estimate, holds=holds, why=f"{name} = {_told(estimate)} {words} {bound}")
 
 
 def _above(left: float | None, right: float | None) -> bool:
     return left is not None and right is not None and left > right
+
+
+def _told(estimate: Estimate) -> str:
+    if estimate.low is None and estimate.high is None:
+        return f"{estimate.value:.4g} (too few requests for an interval, or none told apart)"
+    return f"{estimate.value:.4g} in [{_end(estimate.low)}, {_end(estimate.high)}]"
 
 
 def _end(value: float | None) -> str:
@@ -148,6 +174,52 @@ class Caution:
     message: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentGain:
+    """What drafting does to one segment.
+
+    Attributes:
+        name: the segment.
+        share: its share of the paired requests.
+        speedup: plain pace / speculative pace of its requests.
+        slower: how many of its requests got slower, noise included.
+
+    """
+
+    name: str
+    share: float
+    speedup: Estimate
+    slower: Estimate
+
+    @property
+    def pays(self) -> bool | None:
+        """Whether drafting surely makes the segment faster (True) or slower (False), None where the interval holds 1."""
+        low, high = self.speedup.low, self.speedup.high
+        return True if low is not None and low > 1 else False if high is not None and high < 1 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """What sending only some segments to drafts is worth, against all and none; every speed-up is against none.
+
+    Attributes:
+        segments: each segment's own gain, by name.
+        routed: the segments whose speed-up is above 1, which are the ones sent.
+        all_on: speed-up with drafts for everyone.
+        with_routing: speed-up with drafts for the routed segments only.
+        harmed_all_on: share of requests that got slower with drafts for everyone.
+        harmed_routed: the same with drafts for the routed segments only.
+
+    """
+
+    segments: tuple[SegmentGain, ...]
+    routed: tuple[str, ...]
+    all_on: Estimate
+    with_routing: Estimate
+    harmed_all_on: Estimate
+    harmed_routed: Estimate
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The decision at one concurrency, from its findings.
@@ -157,7 +229,12 @@ class Verdict:
         findings: the claims that decide.
         segments_to_ship: the segments that pay, where only some do.
         break_even_alpha: the acceptance rate at which drafting pays here, None where no step-time ratio was measured.
+        break_even_tokens_per_step: the same as tokens per step: the ratio of the two arms' step times, None where it was not measured.
         alpha: the acceptance rate, None where it was not measured.
+        tokens_per_step: the tokens that a step gave, None where they were not measured.
+        requests_needed: requests per arm in all that would settle every claim that cannot be told; None where none is open, or no number
+            is known to settle them.
+        routing: what sending only some segments to drafts is worth, None where there is one segment or requests have no twins.
         warnings: what a reader must know about the evidence.
 
     """
@@ -166,7 +243,11 @@ class Verdict:
     findings: tuple[Finding, ...]
     segments_to_ship: tuple[str, ...]
     break_even_alpha: Estimate | None
+    break_even_tokens_per_step: Estimate | None
     alpha: Estimate | None
+    tokens_per_step: Estimate | None
+    requests_needed: int | None
+    routing: Routing | None
     warnings: tuple[Caution, ...]
 
     def __post_init__(self) -> None:

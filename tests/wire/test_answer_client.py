@@ -330,3 +330,20 @@ def test_no_damage_to_a_real_stream_crashes_the_reader(damages: list[tuple[int, 
         stream = stream[:at] + instead + stream[at + lost :]
     packets = tuple(stream[at : at + 500] for at in range(0, len(stream), 500))
     expect_honest(read_answer(received(*packets, ended=ended), ASK, arrived_at_s=None, clock_origin_ns=ORIGIN_NS, count_tokens=None))
+
+
+def test_a_few_tokens_beyond_the_limit_are_said_and_more_are_not_believed() -> None:
+    """A server whose usage counts something else inflates a 64-token answer, and the throughput, without a word."""
+    end = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+    for total, said in ((64, None), (70, "more_tokens_than_asked"), (81, "unlawful_usage")):
+        read = answer(chat("a"), chat("b"), end, {"choices": [], "usage": {"completion_tokens": total, "prompt_tokens": 3}})
+        assert ({"more_tokens_than_asked", "unlawful_usage"} & set(codes(read))) == (set() if said is None else {said})
+        assert read.record.output_tokens == (2 if total == 81 else total)
+
+
+def test_a_prompt_longer_than_any_is_not_believed() -> None:
+    """One damaged count of a prompt decides the mean of a run."""
+    end = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+    read = answer(chat("a"), end, {"choices": [], "usage": {"completion_tokens": 1, "prompt_tokens": 10_000_001}})
+    assert read.record.prompt_tokens == 0
+    assert "prompt_tokens_not_reported" in codes(read)

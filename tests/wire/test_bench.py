@@ -19,6 +19,7 @@ from paceline.latency import samples
 from paceline.live.fake_server_faults import read_faults
 from paceline.run import Load, Outcome, Run
 from paceline.simulate.server import simulate
+from paceline.stats.blocks import block_pairs, blocks_stated
 from paceline.workload import Request, Workload
 from tests.conftest import Answer
 from tests.wire.fake_servers import ROOMY, drafting, plain, served, speculative, step_cost
@@ -79,6 +80,16 @@ def test_every_request_is_measured_once_in_each_arm(measured: tuple[Path, Any, A
     assert ids[0] == ids[1]
     assert len(set(ids[0])) == 24
     assert all(each.outcome is Outcome.FINISHED and each.output_tokens == 24 for each in run_of(measured[0], "speculative").requests or ())
+
+
+def test_each_run_says_which_block_its_requests_came_from(measured: tuple[Path, Any, Any]) -> None:
+    """What came second in its pair can only be taken out of the comparison where it is known."""
+    runs = [run_of(measured[0], arm) for arm in ("baseline", "speculative")]
+    stated = [blocks_stated(each) for each in runs]
+    assert sorted(number for blocks in stated for number, _ in blocks) == list(range(2 * len(stated[0])))
+    found = block_pairs(*runs, latency="tpot_s")
+    assert [each.speculative_second for each in found] == [place % 2 == 0 for place in range(len(stated[0]))]
+    assert sum(each.baseline.size for each in found) == 24
 
 
 def simulated(run: Run, seeds: dict[str, int]) -> Run:
@@ -154,6 +165,14 @@ def test_temperature_and_seed_are_sent_and_recorded(measured: tuple[Path, Any, A
     assert (told.arguments["temperature"], told.arguments["tokens_from"], told.seed) == ("0", "usage", 1)
 
 
+def test_how_many_prompts_there_were_and_that_nobody_else_was_on_the_server_is_recorded(measured: tuple[Path, Any, Any]) -> None:
+    """One prompt sent again and again, or another team's traffic, makes a comparison worthless."""
+    for arm in ("baseline", "speculative"):
+        run = run_of(measured[0], arm)
+        assert int(run.provenance.arguments["distinct_prompts"]) > 1
+        assert run.summaries["other_traffic_share"].value == pytest.approx(0, abs=0.01)
+
+
 def test_gate_reads_what_bench_wrote(measured: tuple[Path, Any, Any], paceline: Callable[[Sequence[str]], Answer]) -> None:
     """The evidence is of no use if the verdict cannot be asked for."""
     runs = measured[0] / "runs"
@@ -183,6 +202,16 @@ def test_a_second_test_does_not_overwrite_the_first(log: Path, tmp_path: Path, p
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years", "utf-8")
     assert "not empty" in paceline(command(log, tmp_path / "mine", "--baseline", "http://127.0.0.1:9", "--model", "m")).err
+
+
+def test_a_wrong_model_is_answered_with_the_servers_own_words(
+    log: Path, tmp_path: Path, paceline: Callable[[Sequence[str]], Answer]
+) -> None:
+    """The middle of a refusal holds its reason: cut out, only the quotes of some JSON are left."""
+    with served(plain(0.001)) as server:
+        answer = paceline(command(log, tmp_path / "out", "--baseline", server.url, "--model", "meta-llama/Llama-3.3-70B-Instruct"))
+    assert answer.code == 3
+    assert "meta-llama/Llama-3.3-70B-Instruct' is not served here; this server has" in answer.err
 
 
 def test_one_gpu_measures_its_arms_one_after_the_other(log: Path, tmp_path: Path, paceline: Callable[[Sequence[str]], Answer]) -> None:
@@ -331,3 +360,37 @@ def test_the_key_is_in_no_file(log: Path, tmp_path: Path, paceline: Callable[[Se
             os.environ["PACELINE_API_KEY"] = before
     written = "".join(each.read_text("utf-8", errors="replace") for each in (tmp_path / "out").rglob("*") if each.is_file())
     assert "very-secret" not in written + answer.out + answer.err
+
+
+def test_the_noise_floor_asks_the_baseline_twice_and_is_in_no_figure(
+    log: Path, tmp_path: Path, paceline: Callable[[Sequence[str]], Answer]
+) -> None:
+    """Without it nobody knows whether answers differ by drafts or by numerics; counted, it would make the baseline's tail its own."""
+    out = tmp_path / "out"
+    with served(plain(0.001)) as one, served(speculative(0.001, DRAFTS)) as two:
+        arguments = command(log, out, "--baseline", one.url, "--speculative", two.url, "--noise-floor", "0.25", "--json")
+        answer = paceline(arguments)
+        again = paceline([*arguments, "--resume"])
+    assert answer.code in (0, 4), answer.err
+    kept = {
+        who: [json.loads(each)["id"] for each in (out / "answers" / f"c0004-{who}.jsonl").read_text("utf-8").splitlines()]
+        for who in ("baseline", "speculative", "repeat")
+    }
+    assert [len(each) for each in kept.values()] == [24, 24, 6]
+    assert set(kept["repeat"]) <= set(kept["baseline"])
+    assert len(run_of(out, "baseline").requests or ()) == 24
+    said = json.loads(answer.out)["losslessness"]
+    assert said["noise_floor"]["share"]["n"] == 6
+    assert said["divergence"]["share"]["n"] == 24
+    assert json.loads(answer.out)["by_load"]["c0004"]["losslessness"] == said
+    assert json.loads(again.out)["losslessness"] == said
+    assert not list((out / "blocks").glob("*/*.came"))
+
+
+@pytest.mark.parametrize("extra", [["--noise-floor", "0"], ["--noise-floor", "0.2", "--temperature", "0.7"]])
+def test_a_noise_floor_of_nothing_or_of_draws_is_refused(
+    extra: list[str], log: Path, tmp_path: Path, paceline: Callable[[Sequence[str]], Answer]
+) -> None:
+    """Drawn answers differ anyway; an hour of asking twice would tell nothing."""
+    answer = paceline(command(log, tmp_path / "out", "--baseline", "http://127.0.0.1:9", *extra))
+    assert (answer.code, "--noise-floor" in answer.err) == (2, True)

@@ -135,7 +135,7 @@ def test_a_model_is_chosen_by_name() -> None:
 
 def test_an_idle_server_is_no_evidence() -> None:
     """Whoever forgot to send traffic: exit code 4 and not an acceptance of 0."""
-    with serving(answer(vllm_text(100))) as server, pytest.raises(NoEvidenceError, match="no token"):
+    with serving(answer(vllm_text(100))) as server, pytest.raises(NoEvidenceError, match="no token in this window; send traffic"):
         measured(server)
 
 

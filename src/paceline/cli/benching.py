@@ -4,18 +4,23 @@ import argparse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import numpy as np
 
 from paceline.cli.output import Progress, answer, arguments, progress, say
+from paceline.decide.losslessness import Answers, Losslessness
 from paceline.errors import BadInputError, NoEvidenceError, printable
+from paceline.files.answers import REPEAT
 from paceline.files.benchfolder import BenchFolder
 from paceline.jobs.asking import Asking
 from paceline.jobs.bench import Bench, measure_servers
 from paceline.jobs.bench_asked import BenchAsked, OpenLoad, prepared
+from paceline.jobs.diagnosing import losslessness_of
 from paceline.live.http_message import address_of
 from paceline.report.benches import bench_dict, bench_text, saturated
+from paceline.report.diagnosis import losslessness_dict, losslessness_text
 from paceline.run import Arm, Run
 from paceline.speculation.method import Speculation
 
@@ -43,7 +48,8 @@ def run_bench(options: argparse.Namespace) -> int:
     finally:
         folder.close()
     made = {load.name: {arm: run for arm in Arm if (run := folder.joined(load.name, arm)) is not None} for load in bench.loads}
-    return _tell(options, made, whole=whole, inputs=bench.to_ask.inputs)
+    said = {name: _losslessness(options, folder, name, arms) for name, arms in made.items()}
+    return _tell(options, made, said, whole=whole, inputs=bench.to_ask.inputs)
 
 
 def _need_sense(options: argparse.Namespace) -> None:
@@ -68,6 +74,10 @@ def _need_sense(options: argparse.Namespace) -> None:
         raise BadInputError("--time-scale speeds a trace's own times up; give --trace too")
     if (options.method is None) != (options.draft_tokens is None):
         raise BadInputError("--method and --draft-tokens say together how the speculative server drafts; give both or neither")
+    if options.noise_floor is not None and (options.noise_floor == 0 or options.temperature > 0):
+        raise BadInputError(
+            "--noise-floor is a share above 0 of greedy requests; drawn answers differ anyway: leave it out, or --temperature"
+        )
     if options.pairs is not None and (options.baseline is None or options.speculative is None):
         raise BadInputError("--pairs are blocks of two arms that take turns; give both --baseline and --speculative")
 
@@ -100,6 +110,7 @@ def _asked(options: argparse.Namespace) -> BenchAsked:
         concurrencies=() if is_open else options.concurrency or (8,),
         open_load=OpenLoad(options.rate, options.burstiness, options.trace, options.time_scale) if is_open else None,
         pairs=options.pairs,
+        noise_floor=options.noise_floor,
         first_byte_s=options.first_byte_timeout,
         gap_s=options.gap_timeout,
         speculation=None if options.method is None else Speculation(method=options.method, draft_tokens=options.draft_tokens, tree=None),
@@ -127,17 +138,39 @@ def watching(bench: Bench) -> Iterator[_Told]:
     """A bar over all requests."""
     arms = len(bench.servers)
     total = sum(arms * (len(bench.to_ask.counted) + 2 * each.edge * bench.pairs[each.name]) for each in bench.loads)
+    total += (
+        sum(ceil(bench.noise_floor * len(bench.to_ask.counted)) for _ in bench.loads)
+        if bench.noise_floor and Arm.BASELINE in bench.servers
+        else 0
+    )
     with progress("measuring", total=total) as bar:
         yield _Told(bar)
 
 
-def _tell(options: argparse.Namespace, made: Mapping[str, Mapping[Arm, Run]], *, whole: bool, inputs: Mapping[str, str]) -> int:
+def _losslessness(options: argparse.Namespace, folder: BenchFolder, load: str, arms: Mapping[Arm, Run]) -> Losslessness | None:
+    """What the answers at one load say, None without both arms."""
+    if len(arms) < 2:
+        return None
+    answers = Answers(*(folder.answers(load, each) for each in (*(arm.value for arm in Arm), REPEAT)))
+    runs = (arms[Arm.BASELINE], arms[Arm.SPECULATIVE])
+    return losslessness_of(answers, runs, options.tokenizer, confidence=CONFIDENCE, seed=options.seed)
+
+
+def _tell(
+    options: argparse.Namespace,
+    made: Mapping[str, Mapping[Arm, Run]],
+    said: Mapping[str, Losslessness | None],
+    *,
+    whole: bool,
+    inputs: Mapping[str, str],
+) -> int:
     """Print what is there; the exit code."""
     if not any(made.values()):
         raise NoEvidenceError("stopped before a request was finished: nothing was measured")
     rng = np.random.default_rng(options.seed)
     bodies: dict[str, dict[str, Any]] = {
         name: bench_dict(arms.get(Arm.BASELINE), arms.get(Arm.SPECULATIVE), confidence=CONFIDENCE, rng=rng)
+        | {"losslessness": losslessness_dict(said[name])}
         for name, arms in made.items()
         if arms
     }
@@ -146,6 +179,7 @@ def _tell(options: argparse.Namespace, made: Mapping[str, Mapping[Arm, Run]], *,
     texts = [
         f"{name}:\n\n{bench_text(made[name].get(Arm.BASELINE), made[name].get(Arm.SPECULATIVE), each)}" for name, each in bodies.items()
     ]
+    texts += [f"{name}: {losslessness_text(each)}" for name, each in said.items() if each is not None]
     end = f"run files: {printable(str(options.out / 'runs'))}"
     if not whole:
         end = f"stopped: what was finished is above and kept; go on with --resume\n{end}"

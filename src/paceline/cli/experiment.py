@@ -1,4 +1,4 @@
-"""Verbs that turn evidence into figures: replay, measure, gate."""
+"""Verbs that turn evidence into figures: replay, measure, gate, diagnose."""
 
 import argparse
 from pathlib import Path
@@ -8,7 +8,6 @@ from paceline.cli.options import (
     add_json,
     add_ngram,
     add_seed,
-    add_suffix,
     add_traffic,
     add_verb,
     counts,
@@ -19,6 +18,8 @@ from paceline.cli.options import (
     positive,
     positive_int,
 )
+from paceline.cli.replica_options import add_suffix
+from paceline.hardware import Dtype
 from paceline.speculation.method import Method
 
 __all__ = ["add_verbs"]
@@ -35,6 +36,7 @@ def add_verbs(verbs: Verbs) -> None:
     _add_bench(verbs)
     _add_measure(verbs)
     _add_gate(verbs)
+    _add_diagnose(verbs)
 
 
 def _add_replay(verbs: Verbs) -> None:
@@ -84,6 +86,13 @@ def _add_bench(verbs: Verbs) -> None:
     load.add_argument("--burstiness", type=positive, default=1.0, metavar="B", help="of arrivals at a rate: below 1 in bursts (default 1)")
     load.add_argument("--time-scale", type=positive, default=1.0, metavar="F", help="a trace's times F times as fast (default 1)")
     load.add_argument("--pairs", type=positive_int, default=None, metavar="P", help="pairs of blocks (default: as many as fit, 4 at most)")
+    load.add_argument(
+        "--noise-floor",
+        type=fraction,
+        default=None,
+        metavar="SHARE",
+        help="send that share to the baseline twice: how often its own answers differ",
+    )
     load.add_argument("--first-byte-timeout", type=duration, default=300.0, metavar="TIME", help="until the first byte (default 300s)")
     load.add_argument("--gap-timeout", type=duration, default=60.0, metavar="TIME", help="between two messages (default 60s)")
     parser.add_argument("--out", type=place, required=True, metavar="DIR", help="the folder for everything that is measured")
@@ -96,7 +105,7 @@ def _add_bench_traffic(parser: argparse.ArgumentParser) -> None:
     """What is sent."""
     group = parser.add_argument_group("traffic")
     group.add_argument("--traffic", nargs="+", default=["demo"], metavar="LOG", help="chat logs, or demo for packaged ones (default)")
-    group.add_argument("--requests", type=positive_int, default=300, metavar="N", help="requests counted in each arm (default 300)")
+    group.add_argument("--requests", type=positive_int, default=400, metavar="N", help="requests counted in each arm (default 400)")
     group.add_argument("--max-tokens", type=positive_int, default=256, metavar="N", help="longest output asked for (default 256)")
     group.add_argument("--temperature", type=not_negative, default=0.0, metavar="T", help="sent with every request (default 0)")
     group.add_argument("--ignore-eos", action="store_true", help="ask servers to go on to the full length")
@@ -146,7 +155,7 @@ def _add_gate(verbs: Verbs) -> None:
         "gate",
         _gate,
         question="ship it? (exit code 0 yes, 1 no, 4 not enough evidence)",
-        example="paceline gate runs/baseline.json runs/speculative.json",
+        example="paceline gate out/runs/c0032-baseline.json out/runs/c0032-speculative.json",
     )
     parser.add_argument("baseline", type=Path, metavar="BASELINE", help="the plain arm: any file or folder that measure reads")
     parser.add_argument("speculative", type=Path, metavar="SPECULATIVE", help="the same of the arm with drafts")
@@ -157,14 +166,22 @@ def _add_gate(verbs: Verbs) -> None:
 
 def add_policy(parser: argparse.ArgumentParser) -> None:
     """What must hold."""
-    group = parser.add_argument_group("policy")
-    group.add_argument("--margin", type=fraction, default=0.05, help="speed-up worth having, above 1 (default .05)")
-    group.add_argument("--confidence", type=fraction, default=0.95, help="of every interval (default .95)")
-    group.add_argument("--alpha-floor", type=fraction, default=0.55, help="the textbook's floor, shown beside the verdict (default .55)")
+    group = parser.add_argument_group("policy (what is typed here goes before what the file says)")
+    group.add_argument("--policy", type=Path, default=None, metavar="FILE", help="claims, margin and confidence in TOML (docs: gate)")
+    group.add_argument(
+        "--margin",
+        type=fraction,
+        default=None,
+        help="speed-up worth having, above 1; with --claim only for segments that ship alone (.05)",
+    )
+    group.add_argument("--confidence", type=fraction, default=None, help="of every interval (default .95)")
+    group.add_argument(
+        "--alpha-floor", type=fraction, default=None, help="the textbook's floor, a prior where no break-even was measured (default .55)"
+    )
     group.add_argument(
         "--felt-ttft",
         type=duration,
-        default=0.1,
+        default=None,
         metavar="TIME",
         help="a rise of time to first token that stays below this counts as none (default 100ms; 0s: every rise counts)",
     )
@@ -177,3 +194,43 @@ def _gate(options: argparse.Namespace) -> int:
     from paceline.cli.experimenting import run_gate
 
     return run_gate(options)
+
+
+def _add_diagnose(verbs: Verbs) -> None:
+    parser = add_verb(
+        verbs,
+        "diagnose",
+        _diagnose,
+        question="why is it slow, or slower than it could be?",
+        example="paceline diagnose runs/baseline.json runs/speculative.json",
+    )
+    parser.add_argument(
+        "evidence",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="BASELINE and SPECULATIVE, any file or folder that measure reads; SPECULATIVE alone; an earlier and a later speculative run; "
+        "or the folder of bench or rollout",
+    )
+    group = parser.add_argument_group("what the evidence does not say")
+    group.add_argument("--method", type=Method, choices=list(Method), default=None, help="how the speculative server drafts")
+    group.add_argument("--draft-tokens", type=positive_int, default=None, metavar="K", help="the same: tokens drafted per step")
+    group.add_argument("--target", default=None, help="target model, for the step time that its size and GPUs explain")
+    group.add_argument("--gpu", default="h100", help="the same: GPU by name (default h100)")
+    group.add_argument("--gpus", type=positive_int, default=None, metavar="N", help="the same: GPUs the target is split over")
+    group.add_argument("--dtype", type=Dtype, choices=list(Dtype), default=Dtype.FP8, help="the same: weights (default fp8)")
+    group.add_argument("--draft", default=None, metavar="NAME|DIR", help="the same: the draft model")
+    texts = parser.add_argument_group("answers (default: those beside the runs of a bench folder)")
+    texts.add_argument("--baseline-answers", type=Path, default=None, metavar="FILE", help='lines of {"id": …, "text": …}')
+    texts.add_argument("--speculative-answers", type=Path, default=None, metavar="FILE", help="the same of the arm with drafts")
+    texts.add_argument("--tokenizer", type=Path, metavar="FILE", help="the target's tokenizer.json, for first differing tokens")
+    parser.add_argument("--margin", type=fraction, default=0.05, help="speed-up worth having, above 1 (default .05)")
+    parser.add_argument("--confidence", type=fraction, default=0.95, help="of every interval (default .95)")
+    add_seed(parser)
+    add_json(parser)
+
+
+def _diagnose(options: argparse.Namespace) -> int:
+    from paceline.cli.diagnosing import run_diagnose
+
+    return run_diagnose(options)

@@ -9,15 +9,18 @@ import numpy as np
 from paceline.cli.options import reading
 from paceline.cli.output import answer, progress
 from paceline.decide.claims import parse_claim
-from paceline.decide.gate import Policy, default_claims, production_verdict
+from paceline.decide.gate import DEFAULT_POLICY, Policy, default_claims, production_verdict
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.files.benchfile.speculation_profile import write_speculation_profile
 from paceline.files.dump import measure_dumps, read_head
 from paceline.files.evidence import read_evidence
+from paceline.files.policy import read_policy
 from paceline.files.runfile import write_run
+from paceline.jobs.diagnosing import losslessness_beside
 from paceline.jobs.planning import compared, read_pairs
 from paceline.jobs.traffic import file_bytes, load_traffic
 from paceline.live.scrape import Watch, measure_server
+from paceline.report.diagnosis import losslessness_dict, losslessness_text
 from paceline.report.evidence import measured_dict, measured_text, replayed_dict, replayed_text
 from paceline.report.json_view import verdict_dict
 from paceline.report.operations import lesson_verdict_text
@@ -25,13 +28,14 @@ from paceline.report.text import verdict_text
 from paceline.run import Arm, Run
 from paceline.verdict import Decision
 
-__all__ = ["policy_of", "run_gate", "run_measure", "run_replay"]
+__all__ = ["policy_inputs", "policy_of", "run_gate", "run_measure", "run_replay"]
 
 CONFIDENCE = 0.95
 WINDOW_S = 60.0
 EVERY_S = 2.0
 TIMEOUT_S = 10.0
 DRAFTS = {"ngram": "n-gram", "suffix": "suffix"}
+POLICY_OPTIONS = {"margin": "margin", "confidence": "confidence", "alpha_floor": "alpha_floor", "felt_ttft": "felt_ttft_s"}
 EXIT_CODES = {Decision.SHIP: 0, Decision.SHIP_SEGMENTS: 0, Decision.KEEP: 1, Decision.CANNOT_TELL: 4}
 
 
@@ -72,7 +76,7 @@ def run_measure(options: argparse.Namespace) -> int:
 
 def _measured(before: Path | None, file: Path, model: str | None, arm: Arm | None) -> Run:
     """What a file, or the difference of two dumps, says."""
-    if before is None and read_head(file).lstrip().startswith("{") and model is not None:
+    if before is None and model is not None and (file.is_dir() or read_head(file).lstrip().startswith("{")):
         raise BadInputError("--model picks one of the models in a /metrics dump, and a run file holds one run; leave it out")
     return read_evidence(file, arm) if before is None and model is None else measure_dumps(before, file, model=model)
 
@@ -91,11 +95,21 @@ def _watched(options: argparse.Namespace) -> Run:
 
 
 def policy_of(options: argparse.Namespace) -> Policy:
-    """The policy that was typed."""
-    claims = tuple(parse_claim(each) for each in options.claim) or default_claims(options.margin)
-    return Policy(
-        claims=claims, margin=options.margin, confidence=options.confidence, alpha_floor=options.alpha_floor, felt_ttft_s=options.felt_ttft
-    )
+    """The policy that was typed, else what its file says, else the default one; provenance then names what was taken."""
+    stated = None if options.policy is None else read_policy(options.policy)
+    numbers = {}
+    for option, key in POLICY_OPTIONS.items():
+        told = getattr(options, option), None if stated is None else getattr(stated, key), getattr(DEFAULT_POLICY, key)
+        numbers[key] = next(each for each in told if each is not None)
+        setattr(options, option, numbers[key])
+    typed = tuple(parse_claim(each) for each in options.claim)
+    claims = typed or (stated.claims if stated is not None else ()) or default_claims(numbers["margin"])
+    return Policy(claims=claims, slo=None if stated is None else stated.slo, **numbers)
+
+
+def policy_inputs(options: argparse.Namespace) -> dict[str, str]:
+    """The policy file's SHA-256 by its name, empty where there is none."""
+    return {} if options.policy is None else {options.policy.name: read_policy(options.policy).sha256}
 
 
 def run_gate(options: argparse.Namespace) -> int:
@@ -107,14 +121,25 @@ def run_gate(options: argparse.Namespace) -> int:
     decisive = next(each for each in comparisons if each.verdict is production_verdict(verdicts))
     assert decisive.lesson is not None
     body = verdict_dict(decisive.verdict, lesson=decisive.lesson, by_concurrency=verdicts if len(verdicts) > 1 else ())
-    inputs = {name: sha for pair in pairs for run in pair for name, sha in run.provenance.inputs.items()}
+    said = None
+    if len(pairs) == 1:
+        said = losslessness_beside((options.baseline, options.speculative), pairs[0], confidence=options.confidence, seed=options.seed)
+    inputs = {name: sha for pair in pairs for run in pair for name, sha in run.provenance.inputs.items()} | policy_inputs(options)
     texts = [*(verdict_text(each) for each in verdicts), lesson_verdict_text(decisive.lesson)]
-    answer(options, body=body, text="\n".join(texts), inputs=inputs)
+    texts += [] if said is None else [losslessness_text(said)]
+    answer(options, body=body | {"losslessness": losslessness_dict(said)}, text="\n".join(texts), inputs=inputs)
     return EXIT_CODES[decisive.verdict.decision]
 
 
 def _plain_arm(baseline: Run, speculative: Run) -> Run:
-    """A server that exports speculation's series and drafted nothing is the plain arm, if it is given as such."""
-    if speculative.arm is Arm.SPECULATIVE and baseline.arm is Arm.SPECULATIVE and baseline.acceptance_by_segment is None:
+    """A server whose /metrics export speculation's series and that drafted nothing is the plain arm, if it is given as such."""
+    if speculative.arm is Arm.SPECULATIVE and baseline.arm is Arm.SPECULATIVE and _drafted_nothing(baseline):
         return replace(baseline, arm=Arm.BASELINE)
     return baseline
+
+
+def _drafted_nothing(run: Run) -> bool:
+    """Whether a server's own counters say that it drafted nothing; a run that leaves acceptance out says nothing of the kind."""
+    drafted = run.summaries.get("drafted_tokens")
+    said = (drafted is not None and drafted.value == 0) or any(each.code == "nothing_drafted" for each in run.cautions)
+    return said and run.provenance.made_by.endswith("/metrics") and run.acceptance_by_segment is None

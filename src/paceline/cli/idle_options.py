@@ -33,6 +33,10 @@ METHODS_OF: Mapping[str, frozenset[Method]] = MappingProxyType(
 PREDICTING = frozenset({"forecast", "memory", "simulate", "sweep"})  # they price a head from its target, whatever its name
 ONLY_MEASURED = ("resume", "model", "measured_requests", "max_tokens", "temperature")
 ONLY_SIMULATED = ("requests", "spread", "rejection", "token_budget")
+STATES_ACCEPTANCE = ("alpha", "conditional", "survival", "acceptance_length", "rank_acceptance", "acceptance_from", "segment_alpha")
+ONLY_DRAFTING = (*STATES_ACCEPTANCE, "segments", "draft_tokens", "spread", "rejection", "persistence", "draft_tokens_by_batch", "adaptive")
+DRAWS = ("spread", "rejection")
+DEMO = "demo"
 
 
 def given_options(options: argparse.Namespace, words: Sequence[str]) -> frozenset[str]:
@@ -85,12 +89,34 @@ def _conditions(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
         found = [
             (dest, options.baseline is None, "is for measured servers; give --baseline and --speculative too") for dest in ONLY_MEASURED
         ]
-        found.append(("no_rehearsal", options.baseline is not None, "does nothing where servers are measured; leave it out"))
+        found += _of_measured_servers(options)
+    if options.verb == "fake-server":
+        found = [
+            (dest, options.method == "none", "does nothing with --method none, which drafts nothing; leave it out")
+            for dest in ONLY_DRAFTING
+        ]
+    if _logs(options) == [DEMO]:
+        found += [(dest, True, "is for your own logs; the demo traffic has its segments") for dest in ("segment_field", "segment_rule")]
     shape = getattr(options, "tree", None)
     if shape is not None:
         depth = f"{options.draft_tokens} is not the depth {shape.depth} of --tree, which is what is drafted; leave it out"
         found.append(("draft_tokens", options.draft_tokens != shape.depth, depth))
     return found
+
+
+def _of_measured_servers(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
+    """What a rollout has no use for where it measures servers: rehearsals, and what shapes a simulation."""
+    measured = options.baseline is not None
+    found = [(dest, measured, "does nothing where servers are measured; leave it out") for dest in ("no_rehearsal", "requests", *DRAWS)]
+    # No profile of suffix decoding is published, so a forecast may need it where the servers export no counts.
+    known = measured and options.method is not Method.SUFFIX
+    return found + [(dest, known, "states what --baseline and --speculative measure; leave it out") for dest in STATES_ACCEPTANCE]
+
+
+def _logs(options: argparse.Namespace) -> list[str]:
+    """The traffic that is read, however the verb calls it."""
+    logs = getattr(options, "traffic", getattr(options, "logs", []))
+    return [logs] if isinstance(logs, str) else list(logs)
 
 
 def _shown(dest: str) -> str:

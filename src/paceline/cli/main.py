@@ -7,9 +7,11 @@ ours, 130 interrupted.
 
 import argparse
 import io
+import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import NoReturn
 
 import paceline
@@ -22,10 +24,13 @@ __all__ = ["build_parser", "main"]
 REFUSED_BY_THE_MACHINE = 2
 INTERNAL_FAULT = 70  # EX_SOFTWARE: none of the codes that mean something here
 INTERRUPTED = 130
+OPTION = re.compile(r"--[a-z][a-z-]*")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaints are escaped and point at `--help`."""
+    """A parser whose complaints are escaped and point at `--help`; of the whole command line it has the verbs' own."""
+
+    verbs: Mapping[str, argparse.ArgumentParser]
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and exit with 2."""
@@ -37,21 +42,35 @@ def escaped(text: str) -> str:
     return "\n".join(printable(line)[1:-1] if not line.isprintable() else line for line in text.split("\n"))
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """The whole command line."""
     parser = Parser(prog="paceline", description="Speculative decoding into production, or not: forecast, measure, decide, roll out.")
     parser.add_argument("--version", action="version", version=f"paceline {paceline.__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for group in (operate, predict, experiment, rehearse):
         group.add_verbs(verbs)
+    parser.verbs = verbs.choices
     return parser
+
+
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """What was typed. What no option takes is told by the verb itself, with the nearest that it has, and ends with 2."""
+    parser = build_parser()
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        verb = parser.verbs[options.verb]
+        name = unknown[0].partition("=")[0]
+        near = get_close_matches(name, sorted(set(OPTION.findall(verb.format_help()))), n=3) if name.startswith("-") else []
+        what = "option" if name.startswith("-") else "argument"
+        verb.error(f"unknown {what} {name}{'; nearest: ' if near else ''}{', '.join(near)}")
+    return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code."""
     _prepare_streams()
     words = sys.argv[1:] if arguments is None else list(arguments)
-    options = build_parser().parse_args(words)
+    options = parsed(words)
     try:
         options.given = given_options(options, words)
         refuse_idle(options, options.given)

@@ -55,7 +55,7 @@ def _add_rollout(verbs: Verbs) -> None:
     servers.add_argument("--speculative", metavar="URL", default=None, help="your server with drafts")
     servers.add_argument("--model", metavar="NAME", default=None, help="the model's name, where a server has several")
     servers.add_argument(
-        "--measured-requests", type=positive_int, default=300, metavar="N", help="requests measured per arm and point (300)"
+        "--measured-requests", type=positive_int, default=400, metavar="N", help="requests measured per arm and point (400)"
     )
     servers.add_argument("--max-tokens", type=positive_int, default=256, metavar="N", help="longest output asked for (default 256)")
     servers.add_argument("--temperature", type=not_negative, default=0.0, metavar="T", help="sent with every request (default 0)")

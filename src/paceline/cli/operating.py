@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from paceline.cli.experimenting import EXIT_CODES, policy_of
+from paceline.cli.experimenting import EXIT_CODES, policy_inputs, policy_of
 from paceline.cli.options import asked_acceptance, reading, scenario_asked
 from paceline.cli.output import answer, arguments, envelope, progress, say
 from paceline.cli.predicting import simulation_plan
@@ -16,8 +16,8 @@ from paceline.jobs.bench_asked import BenchAsked
 from paceline.jobs.labels import described
 from paceline.jobs.launch import launch_commands
 from paceline.jobs.planning import Circumstances, compared, need_same, need_told, output_shares, planned, read_pairs
-from paceline.jobs.rollout import Job, roll_out
-from paceline.jobs.scenario import scenario
+from paceline.jobs.rollout import Job, roll_out, skill_name
+from paceline.jobs.scenario import config_hashes, scenario
 from paceline.jobs.simulation import limits_of
 from paceline.jobs.traffic import file_bytes
 from paceline.report.json_view import plan_dict, verdict_dict
@@ -90,6 +90,7 @@ def _servers(options: argparse.Namespace) -> BenchAsked | None:
         concurrencies=options.concurrency,
         open_load=None,
         pairs=None,
+        noise_floor=None,
         first_byte_s=FIRST_BYTE_S,
         gap_s=GAP_S,
         speculation=Speculation(method=asked.method, draft_tokens=asked.draft_tokens, tree=asked.tree),
@@ -109,11 +110,16 @@ def run_rollout(options: argparse.Namespace) -> int:
     with progress("reading traffic", total=file_bytes(options.traffic)) as bar:
         done = roll_out(job, options.out, reading=bar, step=say)
     body = verdict_dict(done.verdict, lesson=done.decisive.lesson, by_concurrency=done.verdicts)
-    text = rollout_text(done.comparisons, label=done.known.label, notes=done.notes, out=str(options.out))
+    text = rollout_text(done.comparisons, label=done.known.label, notes=done.notes, out=str(options.out), skill=skill_name(options.method))
     if done.rehearsal is not None:
         text = f"{text}\n{rehearsal_text(done.rehearsal.baseline, done.rehearsal.speculative)}"
     rests_on = {"acceptance": done.known.evidence.value, "acceptance_label": done.known.label, "notes": list(done.notes)}
-    answer(options, body=body | rests_on, text=text, inputs=done.traffic.inputs)
+    answer(
+        options,
+        body=body | rests_on,
+        text=text,
+        inputs={**config_hashes(job.asked), **done.traffic.inputs, **policy_inputs(options)},
+    )
     return EXIT_CODES[done.verdict.decision] if options.exit_verdict else 0
 
 
@@ -131,7 +137,11 @@ def run_plan(options: argparse.Namespace) -> int:
     where = Circumstances(found, commands, version, output_shares(pairs[-1][0]), options.requests_per_s)
     plan = planned(where, comparisons, policy=policy)
     text = plan_markdown(plan, tuple(each.verdict for each in comparisons))
-    inputs = {name: sha for pair in pairs for run in pair for name, sha in run.provenance.inputs.items()}
+    inputs = (
+        config_hashes(asked)
+        | {name: sha for pair in pairs for run in pair for name, sha in run.provenance.inputs.items()}
+        | policy_inputs(options)
+    )
     if options.out is not None:
         make_folder(options.out)
         document = json.dumps(envelope(options, plan_dict(plan), inputs=inputs), indent=2, ensure_ascii=False, allow_nan=False)
@@ -158,5 +168,5 @@ def run_config(options: argparse.Namespace) -> int:
         "compatibility": compatibility_dict(rows),
         "notes": list(commands.notes),
     }
-    answer(options, body=body, text=config_text(arms, rows, notes=commands.notes), inputs={})
+    answer(options, body=body, text=config_text(arms, rows, notes=commands.notes), inputs=config_hashes(asked))
     return 0

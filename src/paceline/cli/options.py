@@ -29,7 +29,6 @@ __all__ = [
     "add_replica",
     "add_seed",
     "add_simulation",
-    "add_suffix",
     "add_traffic",
     "add_verb",
     "asked_acceptance",
@@ -210,7 +209,13 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--gpus", type=positive_int, default=None, metavar="N", help="GPUs the target is split over (default: as few as hold it)"
     )
-    group.add_argument("--dtype", type=Dtype, choices=list(Dtype), default=Dtype.FP8, help="weights: bf16, fp8, int4 or fp4 (default fp8)")
+    group.add_argument(
+        "--dtype",
+        type=Dtype,
+        choices=list(Dtype),
+        default=None,
+        help="weights: bf16, fp8, int4 or fp4 (default: what the target's config.json states, fp8 for a well-known name)",
+    )
     group.add_argument(
         "--memory-utilisation", type=fraction, default=0.9, metavar="SHARE", help="share of GPU memory the engine may use (default .9)"
     )
@@ -237,17 +242,6 @@ def add_ngram(group: Any) -> None:
     """Lengths that prompt lookup matches."""
     group.add_argument("--ngram-min", type=positive_int, default=2, metavar="N", help="shortest n-gram that counts as a match (default 2)")
     group.add_argument("--ngram-max", type=positive_int, default=4, metavar="N", help="longest n-gram looked for, first (default 4)")
-
-
-def add_suffix(parser: argparse.ArgumentParser) -> None:
-    """What suffix decoding looks up; elsewhere vLLM's defaults stand, as they do in the server it launches."""
-    group = parser.add_argument_group("suffix decoding (defaults are vLLM's)")
-    group.add_argument("--suffix-depth", type=positive_int, default=24, metavar="N", help="tokens of match and draft together (default 24)")
-    group.add_argument(
-        "--suffix-cached-requests", type=whole_number, default=10_000, metavar="N", help="earlier outputs kept, 0 for none (default 10000)"
-    )
-    group.add_argument("--suffix-factor", type=not_negative, default=1.0, metavar="F", help="tokens drafted per token matched (default 1)")
-    group.add_argument("--suffix-least-probability", type=fraction, default=0.1, metavar="P", help="of a drafted token (default .1)")
 
 
 def add_acceptance(parser: argparse.ArgumentParser) -> None:
@@ -382,9 +376,13 @@ def reading(options: argparse.Namespace) -> "Reading":
 
 
 def scenario_asked(options: argparse.Namespace) -> "Asked":
-    """Target, hardware and speculation as typed; a tree's depth is the draft length."""
-    from paceline.jobs.scenario import Asked
+    """Target, hardware and speculation as typed; a tree's depth is the draft length. A dtype that was not typed is filled in, so that
+    provenance states it.
+    """
+    from paceline.jobs.scenario import Asked, default_dtype
 
+    if options.dtype is None:
+        options.dtype = default_dtype(options.target)
     return Asked(
         target=options.target,
         gpu=options.gpu,

@@ -89,6 +89,12 @@ def _add_forecast(verbs: Verbs) -> None:
     shift.add_argument(
         "--draft-context", type=positive_int, default=None, metavar="N", help="longest context the draft knows; beyond it acceptance decays"
     )
+    add_calibration(parser)
+    add_json(parser)
+
+
+def add_calibration(parser: argparse.ArgumentParser) -> None:
+    """What the cost of a step is calibrated with."""
     engine = parser.add_argument_group("calibration (without either, packaged coefficients with the error of published points)")
     engine.add_argument(
         "--calibrate",
@@ -98,12 +104,12 @@ def _add_forecast(verbs: Verbs) -> None:
         default=[],
         metavar="FILE",
         help="two or more points of your own server, in one or several files: CSV or JSON with concurrency, draft_tokens, context, "
-        "plain_step_s, speculative_step_s, step_time_ratio; or run files, or the folder that holds them",
+        "plain_step_s, speculative_step_s, step_time_ratio; or run files, or the folder that holds them; a point without "
+        "context has the forecast's, the traffic's mean, or a sweep's first",
     )
     engine.add_argument(
         "--engine", default=None, metavar="NAME", help="engine family fitted to published points: vllm, sglang, hf, llama.cpp"
     )
-    add_json(parser)
 
 
 def _forecast(options: argparse.Namespace) -> int:
@@ -151,12 +157,13 @@ def _add_simulate(verbs: Verbs) -> None:
         help="a chat log, a trace (Azure, BurstGPT, Mooncake), or the packaged demo traffic (default)",
     )
     arrivals = parser.add_mutually_exclusive_group()
-    arrivals.add_argument("--concurrency", type=positive_int, default=32, metavar="N", help="requests in flight (default 32)")
+    arrivals.add_argument("--concurrency", type=positive_int, default=None, metavar="N", help="requests in flight (default 32)")
     arrivals.add_argument("--rate", type=positive, default=None, metavar="R", help="Poisson arrivals, requests per second")
     arrivals.add_argument("--own-times", action="store_true", help="the trace's own arrivals")
     parser.add_argument("--out", type=place, default=None, metavar="DIR", help="write both run files there")
     add_simulation(parser)
     add_whole_replica(parser)
+    add_calibration(parser)
     add_seed(parser)
     add_json(parser)
 
@@ -186,7 +193,9 @@ def _add_sweep(verbs: Verbs) -> None:
         help="accepted / drafted at --draft-tokens (default .3,.5,.7)",
     )
     group.add_argument("--draft-lengths", type=counts, default=(1, 3, 5), metavar="K,…", help="tokens drafted per step (default 1,3,5)")
-    group.add_argument("--concurrencies", type=counts, default=(1, 8, 64), metavar="N,…", help="requests in flight (default 1,8,64)")
+    group.add_argument(
+        "--concurrencies", type=counts, default=None, metavar="N,…", help="requests in flight (default 1, 8, 64 and --max-requests)"
+    )
     group.add_argument(
         "--contexts", type=counts, default=(700, 2000), metavar="TOKENS,…", help="context of a decode step (default 700,2000)"
     )
@@ -195,6 +204,7 @@ def _add_sweep(verbs: Verbs) -> None:
     parser.add_argument("--out", type=place, default=None, metavar="DIR", help="keep points there as they finish, and go on from them")
     parser.add_argument("--workers", type=positive_int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one per core)")
     add_simulation(parser)
+    add_calibration(parser)
     add_seed(parser)
     add_json(parser)
 

@@ -1,8 +1,9 @@
 """What the verbs of `predict` do once they are asked."""
 
 import argparse
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import ceil
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from paceline.forecast.when_not import Pairing, when_not
 from paceline.jobs.acceptance import choose
 from paceline.jobs.calibration import calibrated, calibration_notes, family_calibration
 from paceline.jobs.labels import labelled
-from paceline.jobs.scenario import Scenario, scenario
+from paceline.jobs.scenario import Scenario, config_hashes, on_disk, scenario
 from paceline.jobs.simulation import SimulationPlan, cost_of, simulated_arms
 from paceline.jobs.traffic import load_traffic
 from paceline.report.acceptances import ranged_dict, ranged_lines, tree_dict, tree_lines
@@ -35,16 +36,38 @@ from paceline.report.predictions import (
     memory_dict,
     memory_text,
 )
-from paceline.report.simulations import arms_dict, arms_text, goodput_dict, harmed_requests, paired_dict, saturation_text
+from paceline.report.simulations import (
+    arms_dict,
+    arms_text,
+    goodput_dict,
+    harmed_requests,
+    paired_dict,
+    plan_figures,
+    plan_line,
+    saturation_text,
+)
 from paceline.run import Evidence, Load
 from paceline.simulate.saturation import saturation
 from paceline.speculation.acceptance import Acceptance
 from paceline.speculation.blend import blend_by_generated_tokens
 
-__all__ = ["run_forecast", "run_lesson", "run_memory", "run_simulate"]
+__all__ = [
+    "asked_calibration",
+    "calibrated_plan",
+    "calibration_dict",
+    "calibration_lines",
+    "run_forecast",
+    "run_lesson",
+    "run_memory",
+    "run_simulate",
+    "simulation_plan",
+]
 
 CONFIDENCE = 0.95
+POWER = 0.9
+WORTH_HAVING = 1.05  # the default policy's speed-up
 ALL = "all"
+DEFAULT_CONCURRENCY = 32
 DRAFT_LENGTHS = tuple(range(1, 9))
 
 
@@ -71,7 +94,8 @@ def run_lesson(options: argparse.Namespace) -> int:
 
 def run_forecast(options: argparse.Namespace) -> int:
     """`forecast`."""
-    asked = scenario(scenario_asked(options))
+    source, typed = dtype_words(options), scenario_asked(options)
+    asked = scenario(typed)
     K = asked.speculation.draft_tokens
     known = choose(
         asked_acceptance(options), replayed=None, method=options.method, segments=(ALL,), draft_tokens=K, target=asked.target.name
@@ -79,7 +103,7 @@ def run_forecast(options: argparse.Namespace) -> int:
     context = options.context or options.prompt_tokens + ceil(options.output_tokens / 2)
     moved = _moved(options, known.ranged(ALL), context_tokens=context)
     lengths = Lengths(prompt_tokens=options.prompt_tokens, output_tokens=options.output_tokens, context_tokens=context)
-    calibration = _calibration(options, asked, context)
+    calibration = asked_calibration(options, asked, context_tokens=context)
     rows = forecast(
         target=asked.target,
         where=asked.where,
@@ -97,7 +121,7 @@ def run_forecast(options: argparse.Namespace) -> int:
     conditions = when_not(row=rows[-1], lengths=lengths, target=asked.target, pairing=pairing)
     said = lesson(alpha=moved.value.alpha, draft_tokens=K, overhead=max(0.0, rows[0].step_time_ratio.value - 1))
     where = asked.where
-    head = f"{asked.target.name} {where.dtype.value} on {where.gpus} {where.gpu.name}, {options.method.value}, K = {K}"
+    head = f"{asked.target.name} {where.dtype.value}{source} on {where.gpus} {where.gpu.name}, {options.method.value}, K = {K}"
     chain = "the chain's figure for a tree, which accepts more" if asked.speculation.tree and profile_label else ""
     label = "; ".join(each for each in (known.label, chain, moved.label) if each)
     said_of_tree = None if asked.speculation.tree is None else tree_dict(asked.speculation.tree, moved.value, options.rank_acceptance)
@@ -106,11 +130,10 @@ def run_forecast(options: argparse.Namespace) -> int:
         "tree": said_of_tree,
         "lesson": lesson_dict(said),
         "deviations": lesson_dict(said)["deviations"],
-        "calibration": None if calibration is None else asdict(calibration) | {"notes": calibration_notes(calibration)},
+        **calibration_dict(calibration),
     }
-    fitted = () if calibration is None else (_calibration_line(calibration), *(f"! {each}" for each in calibration_notes(calibration)))
-    told = [ascii_controls(f"{head}; acceptance {label}"), *ranged_lines(moved), *tree_lines(said_of_tree), *fitted]
-    answer(options, body=body, text="\n".join(told) + f"\n\n{forecast_text(rows, conditions)}", inputs={})
+    told = [ascii_controls(f"{head}; acceptance {label}"), *ranged_lines(moved), *tree_lines(said_of_tree), *calibration_lines(calibration)]
+    answer(options, body=body, text="\n".join(told) + f"\n\n{forecast_text(rows, conditions)}", inputs=config_hashes(typed))
     return 0
 
 
@@ -121,35 +144,61 @@ def _moved(options: argparse.Namespace, known: RangedAcceptance, *, context_toke
     return known if options.temperature is None else at_temperature(known, temperature=options.temperature)
 
 
-def _calibration(options: argparse.Namespace, asked: Scenario, context_tokens: int) -> Calibration | None:
+def asked_calibration(options: argparse.Namespace, asked: Scenario, *, context_tokens: int) -> Calibration | None:
+    """The calibration that was typed, None for the packaged coefficients; a point without context has `context_tokens`."""
     if options.calibrate:
         return calibrated(options.calibrate, asked, context_tokens=context_tokens, engine=options.engine)
     return None if options.engine is None else family_calibration(options.engine)
 
 
-def _calibration_line(found: Calibration) -> str:
+def calibration_dict(found: Calibration | None) -> dict[str, Any]:
+    """The calibration as JSON has it."""
+    return {"calibration": None if found is None else asdict(found) | {"notes": calibration_notes(found)}}
+
+
+def calibration_lines(found: Calibration | None) -> tuple[str, ...]:
+    """The calibration as a header tells it; nothing without one."""
+    if found is None:
+        return ()
     engine = found.engine
-    return (
+    fitted = (
         f"calibrated on {found.n} points: {1000 * engine.overhead_s:.2f} ms per speculative step, draft passes "
         f"{engine.draft_scale:.2f} times as priced, kernels at {engine.efficiency:.0%}; fit error {found.error:.1%}"
     )
+    return fitted, *(f"! {each}" for each in calibration_notes(found))
+
+
+def calibrated_plan(options: argparse.Namespace, found: Calibration | None) -> SimulationPlan:
+    """How a scenario is to be simulated, on the calibrated engine where there is one."""
+    return replace(simulation_plan(options), engine=None if found is None else found.engine)
+
+
+def dtype_words(options: argparse.Namespace) -> str:
+    """Where the dtype is from, behind it in a header; empty where it was typed. Ask before `scenario_asked` fills it in."""
+    if options.dtype is not None:
+        return ""
+    return " (the default)" if on_disk(options.target) is None else " (as its config.json states)"
 
 
 def run_memory(options: argparse.Namespace) -> int:
     """`memory`."""
-    asked = scenario(scenario_asked(options))
+    source, typed = dtype_words(options), scenario_asked(options)
+    asked = scenario(typed)
     found = asked.memory(options.context)
     where = asked.where
-    head = f"{asked.target.name} {where.dtype.value} on {where.gpus} {where.gpu.name}, {asked.utilisation:.0%} of memory"
+    head = f"{asked.target.name} {where.dtype.value}{source} on {where.gpus} {where.gpu.name}, {asked.utilisation:.0%} of memory"
     text = f"{ascii_controls(head)}\n\n{memory_text(found, asked.draft, context_tokens=options.context)}"
     body = {"gpus": where.gpus, "context_tokens": options.context} | memory_dict(found, asked.draft)
-    answer(options, body=body, text=text, inputs={})
+    answer(options, body=body, text=text, inputs=config_hashes(typed))
     return 0
 
 
 def run_simulate(options: argparse.Namespace) -> int:
     """`simulate`: both arms, at one concurrency, one rate, or a trace's own times."""
-    asked = scenario(scenario_asked(options))
+    if options.concurrency is None and options.rate is None and not options.own_times:
+        options.concurrency = DEFAULT_CONCURRENCY
+    typed = scenario_asked(options)
+    asked = scenario(typed)
     with progress("reading traffic", total=None) as bar:
         traffic = load_traffic((options.traffic,), reading(options), progress=bar)
     known = choose(
@@ -162,29 +211,36 @@ def run_simulate(options: argparse.Namespace) -> int:
     )
     if options.own_times and not traffic.has_arrivals:
         raise BadInputError(f"{traffic.workload.source} has no times of its own; give --concurrency or --rate")
-    load = Load(concurrency=None if options.own_times or options.rate else options.concurrency, rate_per_s=options.rate)
-    made = simulated_arms(asked, traffic.workload, known.by_segment, load, simulation_plan(options), own_arrivals=options.own_times)
+    load = Load(concurrency=options.concurrency, rate_per_s=options.rate)
+    calibration = asked_calibration(options, asked, context_tokens=max(1, ceil(traffic.workload.mean_context_tokens)))
+    plan = calibrated_plan(options, calibration)
+    made = simulated_arms(asked, traffic.workload, known.by_segment, load, plan, own_arrivals=options.own_times)
     arms = labelled(made, asked, known, traffic, range_=None, slo=options.slo)
     if options.out is not None:
         make_folder(options.out)
         for run in arms:
             write_run(run, options.out / f"{run.arm.value}.json")
-    overrun = saturation(arms[0], cost_of(asked, simulation_plan(options), draft_tokens=0))
+    overrun = saturation(arms[0], cost_of(asked, plan, draft_tokens=0))
     told = () if overrun is None else (saturation_text(overrun),)
     rng = np.random.default_rng(options.seed)
     figures = arms_dict(*arms, confidence=CONFIDENCE, rng=rng)
     if options.slo is not None:
         for run in arms:
             figures["arms"][run.arm.value]["goodput"] = goodput_dict(run, options.slo, confidence=CONFIDENCE)
+    needed = plan_figures(*arms, bound=WORTH_HAVING, confidence=CONFIDENCE, power=POWER)
     body = figures | {
+        "measurement": needed,
         "paired_differences": paired_dict(*arms, confidence=CONFIDENCE),
         "harmed": harmed_requests(*arms, most=len(arms[0].requests or ())),
         "acceptance_label": known.label,
         "saturation": None if overrun is None else asdict(overrun),
         "notes": [*told, *traffic.notes, *traffic.warnings],
+        **calibration_dict(calibration),
     }
     notes = "\n".join(f"note: {ascii_controls(each)}" for each in (f"acceptance {known.label}", *traffic.notes, *traffic.warnings))
-    answer(options, body=body, text="\n\n".join([*(f"! {each}" for each in told), arms_text(*arms, body), notes]), inputs=traffic.inputs)
+    asked_for = () if needed is None else (plan_line(needed),)
+    parts = [*(f"! {each}" for each in told), *calibration_lines(calibration), arms_text(*arms, body), *asked_for, notes]
+    answer(options, body=body, text="\n\n".join(parts), inputs={**config_hashes(typed), **traffic.inputs})
     return 0
 
 

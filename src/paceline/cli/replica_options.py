@@ -3,10 +3,10 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from paceline.cli.options import duration, fraction, positive
+from paceline.cli.options import duration, fraction, not_negative, positive, positive_int, whole_number
 from paceline.errors import BadInputError, printable
 
-__all__ = ["add_draft_lengths", "add_whole_replica", "asked_lengths", "length_table", "slo"]
+__all__ = ["add_draft_lengths", "add_suffix", "add_whole_replica", "asked_lengths", "length_table", "slo"]
 
 if TYPE_CHECKING:
     from paceline.simulate.draft_lengths import Ladder, LengthTable
@@ -97,6 +97,17 @@ def add_draft_lengths(group: Any) -> None:
     )
 
 
+def add_suffix(parser: argparse.ArgumentParser) -> None:
+    """What suffix decoding looks up; elsewhere vLLM's defaults stand, as they do in the server it launches."""
+    group = parser.add_argument_group("suffix decoding (defaults are vLLM's)")
+    group.add_argument("--suffix-depth", type=positive_int, default=24, metavar="N", help="tokens of match and draft together (default 24)")
+    group.add_argument(
+        "--suffix-cached-requests", type=whole_number, default=10_000, metavar="N", help="earlier outputs kept, 0 for none (default 10000)"
+    )
+    group.add_argument("--suffix-factor", type=not_negative, default=1.0, metavar="F", help="tokens drafted per token matched (default 1)")
+    group.add_argument("--suffix-least-probability", type=fraction, default=0.1, metavar="P", help="of a drafted token (default .1)")
+
+
 def asked_lengths(options: argparse.Namespace) -> "LengthTable | Ladder | None":
     """The draft length by batch, None where it is fixed."""
     from paceline.simulate.draft_lengths import ladder_from_table
@@ -115,8 +126,8 @@ def _need_whole_table(table: "LengthTable", options: argparse.Namespace) -> None
         raise BadInputError(
             f"--draft-tokens-by-batch drafts up to {table.longest()} tokens, and --draft-tokens is {options.draft_tokens}; raise the latter"
         )
-    closed = options.rate is None and not options.own_times
-    largest = min(options.max_requests, options.concurrency) if closed else options.max_requests
+    in_flight = getattr(options, "concurrency", None)  # None in an open loop; a fake server does not know how many will come
+    largest = options.max_requests if in_flight is None else min(options.max_requests, in_flight)
     last = table.entries[-1][1]
     if last < largest:
         raise BadInputError(

@@ -10,6 +10,7 @@ hardware, batch, context and K.
 import numpy as np
 import numpy.typing as npt
 
+from paceline.decide.totals import step_estimate
 from paceline.errors import NoEvidenceError
 from paceline.run import RequestRecord, Run
 from paceline.speculation.counts import AcceptanceCounts
@@ -34,7 +35,7 @@ def step_time_ratio(baseline: Run, speculative: Run, *, confidence: float, rng: 
     """ρ: how much longer a step takes with drafts than without, all steps pooled, as requests see it.
 
     From requests where both arms have them and steps were counted (decode seconds / steps, with an interval by request), else from the
-    runs' own mean step seconds, whose ends are unknown.
+    runs' own mean step seconds, with the interval that the number of requests leaves (`decide.totals`), or none where nobody counted them.
 
     Raises:
         NoEvidenceError: an arm's step time was not measured, or the loads differ.
@@ -49,9 +50,10 @@ def step_time_ratio(baseline: Run, speculative: Run, *, confidence: float, rng: 
         arms = [(_decode_s(drafted), np.array(steps, dtype=np.float64)), (_decode_s(plain), _later_tokens(plain))]
         up, down = (ratio_of_sums(*each, largest=None, confidence=confidence, rng=rng) for each in arms)
         return combined_ratio(up, down)
-    if speculative.step_seconds is None or not baseline.step_seconds:
+    steps_s = [step_estimate(each, confidence=confidence) for each in (speculative, baseline)]
+    if steps_s[0] is None or steps_s[1] is None or steps_s[1].value == 0:
         raise NoEvidenceError("seconds per step were not measured in both arms")
-    return Estimate(value=speculative.step_seconds / baseline.step_seconds, low=None, high=None, confidence=confidence, n=0)
+    return combined_ratio(steps_s[0], steps_s[1])
 
 
 def _decode_s(records: list[RequestRecord]) -> FloatArray:

@@ -1,9 +1,12 @@
 """What a reader must know about the evidence before believing a comparison: each with a stable code."""
 
+import re
 from collections.abc import Iterator
 
 from paceline.decide.break_even import same_load
+from paceline.decide.comparability import comparability_cautions
 from paceline.decide.own_share import client_cautions
+from paceline.decide.totals import totals_caution
 from paceline.errors import printable
 from paceline.run import Evidence, Run
 from paceline.stats.paired import same_requests
@@ -12,6 +15,8 @@ from paceline.verdict import Caution, Estimate
 __all__ = ["evidence_cautions", "speedup_caution"]
 
 MOST_MISSING = 0.01  # beyond it what is left of an arm is a selection
+WORDS = re.compile(r"[a-z0-9.]+")
+FORMATS = re.compile(r"(?:nv|mx)?fp\d+|b?f?(?:16|32)|int\d+|w\d+a\d+|awq|gptq|gguf|q\d\w*|\dbit|bnb|quantized")
 LENGTHS_DIFFER = 0.05  # mean output lengths further apart than this are other answers, not numerical noise
 
 RESTS_ON = {
@@ -22,8 +27,11 @@ RESTS_ON = {
 }
 
 
-def evidence_cautions(baseline: Run, speculative: Run, *, alpha: Estimate | None, break_even: Estimate | None) -> tuple[Caution, ...]:
-    """Every caution that the two runs carry or give rise to, in a fixed order and each once."""
+def evidence_cautions(
+    baseline: Run, speculative: Run, *, alpha: Estimate | None, break_even: Estimate | None, alpha_floor: float | None, confidence: float
+) -> tuple[Caution, ...]:
+    """Every caution that the two runs carry or give rise to, in a fixed order and each once; `alpha_floor` None names no prior."""
+    rests = totals_caution((baseline, speculative), confidence=confidence)
     found = (
         *baseline.cautions,
         *speculative.cautions,
@@ -31,7 +39,9 @@ def evidence_cautions(baseline: Run, speculative: Run, *, alpha: Estimate | None
         *_targets(baseline, speculative),
         *_loads(baseline, speculative),
         *_requests(baseline, speculative),
-        *_alphas(alpha, break_even),
+        *([] if rests is None else [rests]),
+        *comparability_cautions(baseline, speculative),
+        *_alphas(alpha, break_even, alpha_floor),
         *client_cautions((baseline, speculative)),
     )
     return tuple(dict.fromkeys(found))
@@ -52,10 +62,23 @@ def _rests_on(baseline: Run, speculative: Run) -> Iterator[Caution]:
 def _targets(baseline: Run, speculative: Run) -> Iterator[Caution]:
     for key in ("model", "target", "hardware"):
         ours, theirs = (each.provenance.arguments.get(key) for each in (baseline, speculative))
-        if ours is not None and theirs is not None and ours != theirs:
+        if ours is None or theirs is None or ours == theirs:
+            continue
+        shown = f"{printable(ours)} against {printable(theirs)}"
+        if key == "model" and _same_but_for_a_label(ours, theirs):
             yield Caution(
-                "different_targets", f"the arms differ in {key} ({printable(ours)} against {printable(theirs)}): they do not compare"
+                "served_names_differ",
+                f"the arms are served under two names ({shown}), of which one has all words of the other: taken for one model",
             )
+        else:
+            yield Caution("different_targets", f"the arms differ in {key} ({shown}): they do not compare")
+
+
+def _same_but_for_a_label(ours: str, theirs: str) -> bool:
+    """Whether one served name is the other with more words, none of which names a number format."""
+    words = [set(WORDS.findall(each.lower())) for each in (ours, theirs)]
+    more = words[0] ^ words[1]
+    return (words[0] <= words[1] or words[1] <= words[0]) and not any(FORMATS.fullmatch(each) for each in more)
 
 
 def _loads(baseline: Run, speculative: Run) -> Iterator[Caution]:
@@ -78,7 +101,10 @@ def _load(run: Run) -> str:
 
 def _requests(baseline: Run, speculative: Run) -> Iterator[Caution]:
     if baseline.requests is None or speculative.requests is None:
-        yield Caution("no_per_request_data", "a run has only aggregates: points without intervals decide nothing")
+        yield Caution(
+            "no_per_request_data",
+            "a run has only aggregates: a figure whose requests nobody counted is a point, and a point decides nothing",
+        )
         return
     missing = {each.arm.value: 1 - len(each.finished) / len(each.requests) for each in (baseline, speculative) if each.requests}
     if any(share > MOST_MISSING for share in missing.values()):
@@ -100,13 +126,20 @@ def _requests(baseline: Run, speculative: Run) -> Iterator[Caution]:
         )
 
 
-def _alphas(alpha: Estimate | None, break_even: Estimate | None) -> Iterator[Caution]:
+def _alphas(alpha: Estimate | None, break_even: Estimate | None, alpha_floor: float | None) -> Iterator[Caution]:
     if alpha is None:
         return
     if alpha.value == 0:
         yield Caution("alpha_zero", "not one draft was accepted: the draft belongs to another target, or is loaded wrongly")
     if alpha.value == 1:
         yield Caution("alpha_one", "every draft was accepted: acceptance is synthetic, or the draft is the target itself")
+    if break_even is None and alpha_floor is not None:
+        stands = "clears" if alpha.value >= alpha_floor else "lies below"
+        yield Caution(
+            "no_break_even",
+            "no step-time ratio was measured, so no break-even is known; as a prior "
+            f"alpha {alpha.value:.3g} {stands} the floor {alpha_floor:g}",
+        )
     if break_even is not None and alpha.value < break_even.value:
         yield Caution(
             "below_break_even", f"alpha {alpha.value:.3g} lies below the break-even {break_even.value:.3g} of this load: drafting slows it"

@@ -6,6 +6,9 @@ chunk_gap_{p50,…,p99}.ratio              the same of visible gaps, one sample 
 {ttft,tpot,e2e,chunk_gap}_p99_s          seconds of the speculative arm alone
 goodput.ratio                            share of requests within the promised latencies that the runs state, speculative / baseline
 output_tokens_per_s.ratio, harmed_share, alpha, tokens_per_step
+alpha_above_break_even                   α − the α at which drafting pays at this load; written `alpha >= break_even + 0.05`
+
+A claim is `metric <= number` or `metric >= number`; behind it may stand one segment in brackets: `tpot_p99.ratio <= 1.05 [chat]`.
 """
 
 import re
@@ -14,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from paceline.errors import BadInputError, UnknownNameError, printable
-from paceline.verdict import Claim
+from paceline.verdict import ABOVE_BREAK_EVEN, Claim
 
 __all__ = ["METRICS", "Metric", "metric_named", "parse_claim"]
 
@@ -46,12 +49,17 @@ def _latencies() -> list[Metric]:
 
 def _others() -> list[Metric]:
     ratios = ("speedup", "output_tokens_per_s.ratio", "goodput.ratio", "harmed_share")
-    return [Metric(name=name, latency=None, statistic=None, is_ratio=name in ratios) for name in (*ratios, "alpha", "tokens_per_step")]
+    return [
+        Metric(name=name, latency=None, statistic=None, is_ratio=name in ratios)
+        for name in (*ratios, "alpha", "tokens_per_step", ABOVE_BREAK_EVEN)
+    ]
 
 
 METRICS: Mapping[str, Metric] = MappingProxyType({each.name: each for each in _latencies() + _others()})
 
-CLAIM = re.compile(r"\s*(?P<metric>[\w.]+)\s*(?P<relation><=|>=)\s*(?P<bound>[-+.\deE]+)\s*(?:\[(?P<segment>[^\]]+)\])?\s*")
+CLAIM = re.compile(
+    r"\s*(?P<metric>[\w.]+)\s*(?P<relation><=|>=)\s*(?P<even>break_even\s*)?(?P<bound>[-+]?\s*[-+.\deE]+)?\s*(?:\[(?P<segment>[^\]]+)\])?\s*"
+)
 
 
 def metric_named(name: str) -> Metric:
@@ -67,7 +75,8 @@ def metric_named(name: str) -> Metric:
 
 
 def parse_claim(text: str) -> Claim:
-    """The claim that `text` states: `speedup >= 1.05`, `tpot_p99.ratio <= 1.05 [chat]`; the inverse of `str(claim)`.
+    """The claim that `text` states: `speedup >= 1.05`, `tpot_p99.ratio <= 1.05 [chat]`, `alpha >= break_even + 0.05`; the inverse of
+    `str(claim)`.
 
     Raises:
         BadInputError: another form, or a bound that is no number.
@@ -75,12 +84,17 @@ def parse_claim(text: str) -> Claim:
 
     """
     found = CLAIM.fullmatch(text)
-    if found is None:
-        raise BadInputError(f"claim {printable(text)} is not of the form 'metric <= number' or 'metric >= number [segment]'")
+    if found is None or (found["bound"] is None and found["even"] is None):
+        raise BadInputError(
+            f"claim {printable(text)} is not of the form 'metric <= number' or 'metric >= number', '[segment]' behind it for one"
+        )
     metric = metric_named(found["metric"])
+    if found["even"] is not None and metric.name != "alpha":
+        raise BadInputError(f"claim {printable(text)}: only alpha is held against break_even")
     try:
-        bound = float(found["bound"])
+        bound = float("".join((found["bound"] or "0").split()))
     except ValueError:
         raise BadInputError(f"claim {printable(text)}: {printable(found['bound'])} is not a number") from None
+    name = metric.name if found["even"] is None else ABOVE_BREAK_EVEN
     at_most = found["relation"] == "<="
-    return Claim(metric=metric.name, at_most=bound if at_most else None, at_least=None if at_most else bound, segment=found["segment"])
+    return Claim(metric=name, at_most=bound if at_most else None, at_least=None if at_most else bound, segment=found["segment"])

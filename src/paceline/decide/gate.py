@@ -3,11 +3,14 @@
 1. A claim holds only if the whole interval satisfies it, and fails only if none of it does. Everything else is cannot tell.
 2. What was not measured is cannot tell, never a yes; `why` then opens with a code (`no_per_request_data`, `zero_finished`, `not_measured`).
 3. Arms that do not compare (other loads, more speed-up than tokens per step) answer no claim at all.
-4. Acceptance decides nothing by itself: 0.3 may pay and 0.74 may not. It is shown beside the break-even that this load asks for.
+4. Acceptance decides nothing by itself: 0.3 may pay and 0.74 may not. It is shown beside the break-even that this load asks for. The
+   textbook's floor is a prior: a claim on the break-even is held against it only where no step-time ratio was measured, and says so.
 
 5. A ratio of times to first token that is too high still holds where the rise is surely too short to be felt: from 36 to 65 ms is 1.8
    times, and nobody notices. The default, a tenth of a second, is the usual limit of what feels instantaneous (Nielsen, Usability
    Engineering, section 5.5).
+6. What distorts some figures only (`decide.comparability`) leaves the others answered. A time to first token that is surely below the
+   rise that is felt holds all the same, whatever the other arm's.
 
 The default policy asks for a speed-up of 1.05, a 99th-percentile pace (TPOT) at most 5 % and a time to first token at most 10 % worse. The
 harmed share is reported and does not decide: noise alone makes half of the requests slower where drafts neither help nor hurt, so no one
@@ -15,25 +18,27 @@ bound suits every load. A policy that wants it adds the claim.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 import numpy as np
 
-from paceline.decide.break_even import break_even_alpha, tokens_per_step
+from paceline.decide.break_even import break_even_alpha, drafted_tokens_per_step
 from paceline.decide.cautions import evidence_cautions, speedup_caution
 from paceline.decide.claims import metric_named
+from paceline.decide.comparability import Reach, reach_of, takes_away
 from paceline.decide.measured import metric_estimate, needs_requests, segments_of
-from paceline.decide.own_share import CLIENT_SATURATED
+from paceline.decide.routing import routing
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.run import Arm, Run
+from paceline.stats.goodput import Slo, promising
 from paceline.stats.paired import requests_to_bound_quantile, requests_to_settle
-from paceline.verdict import Caution, Claim, Estimate, Finding, Holds, Verdict, judge
+from paceline.stats.several import decided_together
+from paceline.verdict import ABOVE_BREAK_EVEN, UNFELT_RISE, Caution, Claim, Estimate, Finding, Holds, Verdict, judge
 
 __all__ = ["DEFAULT_POLICY", "FELT_TTFT_S", "Policy", "default_claims", "gate", "gate_by_concurrency", "production_verdict"]
 
 POWER = 0.8  # the usual chance that the advised number of requests settles a claim
-NOT_COMPARABLE = (CLIENT_SATURATED, "different_loads", "different_targets", "requests_missing", "speedup_exceeds_tokens_per_step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,7 @@ class Policy:
         confidence: of every interval, two-sided.
         alpha_floor: the textbook's floor on acceptance, for its verdict beside ours.
         felt_ttft_s: a rise of time to first token that stays below this is not felt; 0 makes every ratio count as it stands.
+        slo: the promised latencies that goodput is held to, None for those that the runs themselves state.
 
     """
 
@@ -54,6 +60,7 @@ class Policy:
     confidence: float
     alpha_floor: float
     felt_ttft_s: float
+    slo: Slo | None
 
     def __post_init__(self) -> None:
         """Reject a policy without claims, unknown metrics, and fractions that are none.
@@ -88,7 +95,7 @@ def default_claims(margin: float) -> tuple[Claim, ...]:
     )
 
 
-DEFAULT_POLICY = Policy(claims=default_claims(0.05), margin=0.05, confidence=0.95, alpha_floor=0.55, felt_ttft_s=FELT_TTFT_S)
+DEFAULT_POLICY = Policy(claims=default_claims(0.05), margin=0.05, confidence=0.95, alpha_floor=0.55, felt_ttft_s=FELT_TTFT_S, slo=None)
 
 
 def gate(baseline: Run, speculative: Run, *, policy: Policy, rng: np.random.Generator) -> Verdict:
@@ -104,29 +111,65 @@ def gate(baseline: Run, speculative: Run, *, policy: Policy, rng: np.random.Gene
         raise BadInputError(
             f"a gate takes the baseline first and the speculative run second, not {baseline.arm.value} and {speculative.arm.value}"
         )
-    asked = _Question(baseline, speculative, policy, rng)
-    speedup, alpha, break_even = asked.estimate("speedup", None), asked.estimate("alpha", None), asked.break_even()
-    cautions = evidence_cautions(baseline, speculative, alpha=alpha, break_even=break_even)
-    extra = speedup_caution(baseline, speculative, speedup=speedup, tokens_per_step=_tokens_per_step(speculative))
+    if policy.slo is not None:
+        baseline, speculative = promising(baseline, policy.slo), promising(speculative, policy.slo)
+    break_even = _break_even(baseline, speculative, policy, rng)
+    asked = _Question(baseline, speculative, policy, rng, break_even)
+    speedup, alpha = asked.estimate("speedup", None), asked.estimate("alpha", None)
+    tokens = asked.estimate("tokens_per_step", None)
+    cautions = evidence_cautions(
+        baseline, speculative, alpha=alpha, break_even=break_even, alpha_floor=policy.alpha_floor, confidence=policy.confidence
+    )
+    extra = speedup_caution(baseline, speculative, speedup=speedup, tokens_per_step=None if tokens is None else tokens.value)
     warnings = (*cautions, *([extra] if extra else []))
-    broken = next((each for each in warnings if each.code in NOT_COMPARABLE), None)
-    findings = tuple(asked.finding(each, broken) for each in policy.claims)
+    judged = tuple(asked.judged(each, warnings) for each in policy.claims)
+    findings = tuple(each.finding for each in judged)
     failed = any(each.holds is Holds.NO for each in findings)
+    refused = any(reach_of(each.code) is Reach.REFUSES for each in warnings)
     return Verdict(
         concurrency=speculative.load.concurrency,
         findings=findings,
-        segments_to_ship=asked.segments_to_ship() if failed else (),
+        segments_to_ship=asked.segments_to_ship(warnings) if failed else (),
         break_even_alpha=break_even,
+        break_even_tokens_per_step=_as_tokens(break_even, speculative),
         alpha=alpha,
+        tokens_per_step=tokens,
+        requests_needed=_needed(judged),
+        routing=None if refused else routing(baseline, speculative, confidence=policy.confidence, rng=rng),
         warnings=warnings,
     )
 
 
-def _tokens_per_step(run: Run) -> float | None:
+def _break_even(baseline: Run, speculative: Run, policy: Policy, rng: np.random.Generator) -> Estimate | None:
     try:
-        return tokens_per_step(run)
+        return break_even_alpha(baseline, speculative, confidence=policy.confidence, rng=rng)
     except NoEvidenceError:
         return None
+
+
+def _as_tokens(break_even: Estimate | None, speculative: Run) -> Estimate | None:
+    """The tokens per step at which drafting pays, which is ρ, the ratio of the step times."""
+    if break_even is None:
+        return None
+    drafted = drafted_tokens_per_step(speculative)
+    value, low, high = (None if each is None else 1 + drafted * each for each in (break_even.value, break_even.low, break_even.high))
+    assert value is not None
+    return Estimate(value=value, low=low, high=high, confidence=break_even.confidence, n=break_even.n)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A finding, and the requests per arm in all that would settle it where it cannot be told (None: unknown)."""
+
+    finding: Finding
+    needed: int | None
+
+
+def _needed(judged: tuple[_Judged, ...]) -> int | None:
+    """What settles every open claim; None as soon as one of them cannot be settled by requests."""
+    needed = [each.needed for each in judged if each.finding.holds is Holds.CANNOT_TELL]
+    known = [each for each in needed if each is not None]
+    return max(known) if known and len(known) == len(needed) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +180,7 @@ class _Question:
     speculative: Run
     policy: Policy
     rng: np.random.Generator
+    break_even: Estimate | None
 
     def measure(self, metric: str, segment: str | None) -> Estimate:
         confidence = self.policy.confidence
@@ -148,30 +192,52 @@ class _Question:
         except NoEvidenceError:
             return None
 
-    def break_even(self) -> Estimate | None:
+    def judged(self, claim: Claim, warnings: tuple[Caution, ...]) -> _Judged:
         try:
-            return break_even_alpha(self.baseline, self.speculative, confidence=self.policy.confidence, rng=self.rng)
-        except NoEvidenceError:
-            return None
-
-    def finding(self, claim: Claim, broken: Caution | None) -> Finding:
-        try:
-            estimate = self.measure(claim.metric, claim.segment)
+            estimate = self._measured(claim)
         except NoEvidenceError as error:
-            return Finding(claim=claim, estimate=None, holds=Holds.CANNOT_TELL, why=f"{self._missing_code()}: {error}")
-        if broken is not None:
-            return Finding(claim=claim, estimate=estimate, holds=Holds.CANNOT_TELL, why=f"{broken.code}: {broken.message}")
+            return self._open(claim, None, f"{self._missing_code()}: {error}")
+        broken = next((each for each in warnings if takes_away(each, claim.metric)), None)
+        if broken is not None and reach_of(broken.code) is Reach.REFUSES:
+            return self._open(claim, estimate, f"{broken.code}: {broken.message}")
         found = judge(claim, estimate)
-        rise_s = None if found.holds is Holds.YES else self._longest_rise_s(claim)
+        rise_s = self._longest_rise_s(claim, trusted=broken is None) if found.holds is not Holds.YES or broken is not None else None
         if rise_s is not None and rise_s < self.policy.felt_ttft_s:
-            why = f"a rise of at most {rise_s:.3f} s is not felt (below {self.policy.felt_ttft_s:g} s), though {found.why}"
-            return Finding(claim=claim, estimate=estimate, holds=Holds.YES, why=why)
+            though = found.why if broken is None else f"{broken.code}: {broken.message}"
+            why = f"{UNFELT_RISE} {rise_s:.3f} s is not felt (below {self.policy.felt_ttft_s:g} s), though {though}"
+            return _Judged(Finding(claim=claim, estimate=estimate, holds=Holds.YES, why=why), None)
+        if broken is not None:
+            return self._open(claim, estimate, f"{broken.code}: {broken.message}")
+        if self._prior(claim):
+            found = Finding(
+                claim=claim,
+                estimate=estimate,
+                holds=found.holds,
+                why=f"{found.why}; no break-even was measured, so the floor stands for it",
+            )
         if found.holds is not Holds.CANNOT_TELL:
-            return found
-        return Finding(claim=claim, estimate=estimate, holds=found.holds, why=f"{found.why}; {self._remedy(claim, estimate)}")
+            return _Judged(found, None)
+        return self._open(claim, estimate, f"{found.why}; {self._remedy(claim, estimate)}", needed=self._settled_by(claim, estimate))
 
-    def _longest_rise_s(self, claim: Claim) -> float | None:
-        """The most by which a time to first token may have risen, in seconds; None for other claims, and where either end is unknown."""
+    def _open(self, claim: Claim, estimate: Estimate | None, why: str, *, needed: int | None = None) -> _Judged:
+        return _Judged(Finding(claim=claim, estimate=estimate, holds=Holds.CANNOT_TELL, why=why), needed)
+
+    def _prior(self, claim: Claim) -> bool:
+        return claim.metric == ABOVE_BREAK_EVEN and self.break_even is None
+
+    def _measured(self, claim: Claim) -> Estimate:
+        """The metric; where no break-even was measured the policy's floor stands for it."""
+        if not self._prior(claim):
+            return self.measure(claim.metric, claim.segment)
+        alpha, floor = self.measure("alpha", claim.segment), self.policy.alpha_floor
+        low, high = (None if each is None else each - floor for each in (alpha.low, alpha.high))
+        return Estimate(value=alpha.value - floor, low=low, high=high, confidence=alpha.confidence, n=alpha.n)
+
+    def _longest_rise_s(self, claim: Claim, *, trusted: bool) -> float | None:
+        """The most by which a time to first token may have risen, in seconds; None for other claims, and where an end is unknown.
+
+        Where the baseline's is not `trusted` it is taken as 0.
+        """
         metric = metric_named(claim.metric)
         if metric.latency != "ttft_s" or metric.quantile is None or not metric.is_ratio or claim.at_most is None:
             return None
@@ -180,7 +246,7 @@ class _Question:
             metric_estimate(name, each, each, segment=claim.segment, confidence=self.policy.confidence, rng=self.rng)
             for each in (self.baseline, self.speculative)
         ]
-        low, high = ends[0].low, ends[1].high
+        low, high = ends[0].low if trusted else 0.0, ends[1].high
         return None if low is None or high is None else high - low
 
     def _missing_code(self) -> str:
@@ -192,24 +258,35 @@ class _Question:
         """What would settle a claim that cannot be told."""
         if needs_requests(self.baseline, self.speculative) and estimate.low is None and estimate.high is None:
             return "no_per_request_data: measure both arms request by request"
+        needed = self._settled_by(claim, estimate)
+        if needed is None:
+            return f"no feasible number of requests settles it from these {estimate.n}; measure longer, or move the bound"
+        return f"about {needed - estimate.n} more requests per arm are needed ({needed} in all)"
+
+    def _settled_by(self, claim: Claim, estimate: Estimate) -> int | None:
+        """Requests per arm in all that would settle it, more than there are; None where no number is known to."""
         bound = claim.at_most if claim.at_most is not None else claim.at_least
         assert bound is not None
         needed, quantile = requests_to_settle(estimate, bound, power=POWER), metric_named(claim.metric).quantile
         if needed is None and quantile is not None and estimate.high is None:
             least = requests_to_bound_quantile(max(quantile, 1 - quantile), confidence=self.policy.confidence)
             needed = max(least, 2 * estimate.n) if estimate.n >= least else least
-        if needed is None:
-            return f"no feasible number of requests settles it from these {estimate.n}; measure longer, or move the bound"
-        return f"about {max(1, needed - estimate.n)} more requests per arm are needed ({max(needed, estimate.n + 1)} in all)"
+        return None if needed is None else max(needed, estimate.n + 1)
 
-    def segments_to_ship(self) -> tuple[str, ...]:
+    def segments_to_ship(self, warnings: tuple[Caution, ...]) -> tuple[str, ...]:
+        """The segments that surely pay, the error rate shared among all that are asked (`stats.several`)."""
         names = segments_of(self.speculative)
-        return tuple(name for name in names if self._pays(name)) if len(names) > 1 else ()
 
-    def _pays(self, segment: str) -> bool:
+        def surely(name: str, confidence: float) -> bool:
+            return replace(self, policy=replace(self.policy, confidence=confidence)).pays(name, warnings)
+
+        return decided_together(names, surely, confidence=self.policy.confidence) if len(names) > 1 else ()
+
+    def pays(self, segment: str, warnings: tuple[Caution, ...]) -> bool:
+        """Whether a segment alone is surely faster by the margin and holds every claim."""
         gain = Claim(metric="speedup", at_most=None, at_least=1 + self.policy.margin, segment=segment)
         own = [_on_segment(each, segment) for each in self.policy.claims if each.segment in (None, segment)]
-        return all(self.finding(each, None).holds is Holds.YES for each in [gain, *own])
+        return all(self.judged(each, warnings).finding.holds is Holds.YES for each in [gain, *own])
 
 
 def _on_segment(claim: Claim, segment: str) -> Claim:

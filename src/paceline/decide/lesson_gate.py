@@ -49,7 +49,12 @@ def lesson_verdict(
     clears = None if verdict.alpha is None else verdict.alpha.value >= alpha_floor
     holds = None if gap is None else gap.value <= 1
     told = (*_about_floor(verdict, speculative, clears, alpha_floor), *_about_gap(verdict, gap))
-    return LessonVerdict(alpha_clears_floor=clears, chunk_gap_not_worse=holds, disagreements=told)
+    lesson = LessonVerdict(alpha_clears_floor=clears, chunk_gap_not_worse=holds, disagreements=told)
+    if lesson.passes is None or verdict.decision is not Decision.CANNOT_TELL:
+        return lesson
+    answer = "says yes" if lesson.passes else "says no"
+    doubt = f"It {answer} from points; whole intervals, or arms that do not compare, leave a claim open here."
+    return LessonVerdict(alpha_clears_floor=clears, chunk_gap_not_worse=holds, disagreements=(*told, doubt))
 
 
 def _about_floor(verdict: Verdict, speculative: Run, clears: bool | None, floor: float) -> Iterator[str]:  # noqa: FBT001 (an answer, not a switch)

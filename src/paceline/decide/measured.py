@@ -1,24 +1,26 @@
 """What two runs say about one metric, as an estimate, or why they say nothing.
 
-Per-request records come first. Where a source has only aggregates, a ratio of its summaries is a point: its ends are unknown, unless both
-summaries carry the edges of their histogram's buckets. Speed-up then falls back on E / ρ. A point decides nothing.
+Per-request records come first. Where a source has only aggregates, an interval rests on how many requests it counted and on a spread that
+is fitted or assumed (`decide.totals`), or on the edges of a histogram's buckets where both summaries carry them; where it does not say how
+many requests, a ratio is a point, and a point decides nothing. Speed-up then falls back on E / ρ.
 """
 
 from dataclasses import replace
 
 import numpy as np
 
-from paceline.decide.break_even import step_time_ratio, tokens_per_step
+from paceline.decide.break_even import break_even_alpha, step_time_ratio, tokens_per_step
 from paceline.decide.claims import Metric, metric_named
+from paceline.decide.totals import share_estimate, summary_estimate, summary_named
 from paceline.errors import NoEvidenceError
 from paceline.latency import samples
-from paceline.run import RequestRecord, Run, Summary
+from paceline.run import RequestRecord, Run
 from paceline.stats.goodput import goodput, promised
 from paceline.stats.intervals import acceptance_estimates, clustered_quantile_interval, quantile_interval, ratio_of_sums, wilson
 from paceline.stats.paired import combined_ratio, gap_quantile_ratio, mean_ratio, quantile_ratio, request_pairs, two_arms
-from paceline.verdict import Estimate
+from paceline.verdict import ABOVE_BREAK_EVEN, Estimate
 
-__all__ = ["harmed_share", "metric_estimate", "needs_requests", "segments_of"]
+__all__ = ["difference", "harmed_share", "metric_estimate", "needs_requests", "segments_of"]
 
 
 def metric_estimate(
@@ -35,6 +37,8 @@ def metric_estimate(
     match name:
         case "alpha" | "tokens_per_step":
             return _acceptance(name, speculative, segment=segment, confidence=confidence, rng=rng)
+        case _ if name == ABOVE_BREAK_EVEN:
+            return _above_break_even(baseline, speculative, segment=segment, confidence=confidence, rng=rng)
         case "speedup":
             return _speedup(baseline, speculative, segment=segment, confidence=confidence, rng=rng)
         case "harmed_share":
@@ -74,8 +78,36 @@ def _acceptance(name: str, run: Run, *, segment: str | None, confidence: float, 
     if segment is not None and segment not in by_segment:
         raise NoEvidenceError(f"acceptance of segment {segment!r} was not measured")
     counts = run.acceptance if segment is None else by_segment[segment]
-    value = counts.alpha if name == "alpha" else tokens_per_step(run) if segment is None else counts.tokens_per_step
-    return Estimate(value=value, low=None, high=None, confidence=confidence, n=0)
+    alpha = share_estimate(run, counts.alpha, whole=segment is None, confidence=confidence)
+    if name == "alpha":
+        return alpha
+    value = tokens_per_step(run) if segment is None else counts.tokens_per_step
+    gained = (value - 1) / alpha.value if alpha.value else 0.0
+    low, high = (None if end is None or not gained else 1 + gained * end for end in (alpha.low, alpha.high))
+    return Estimate(value=value, low=low, high=None if high is None else max(value, high), confidence=confidence, n=alpha.n)
+
+
+def _above_break_even(baseline: Run, speculative: Run, *, segment: str | None, confidence: float, rng: np.random.Generator) -> Estimate:
+    """Of all traffic's step times and drafts, also where α is one segment's: segments share their steps."""
+    alpha = _acceptance("alpha", speculative, segment=segment, confidence=confidence, rng=rng)
+    return difference(alpha, break_even_alpha(baseline, speculative, confidence=confidence, rng=rng))
+
+
+def difference(first: Estimate, second: Estimate) -> Estimate:
+    """Of two independent estimates, first − second; the distances to the ends add in squares, an end that needs an unknown end is None.
+
+    (The method of variance estimates recovery: Zou and Donner 2008, Statistics in Medicine 27.)
+    """
+    value, n = first.value - second.value, min(first.n, second.n)
+    down, up = _reach(first, first.low, second, second.high), _reach(first, first.high, second, second.low)
+    low, high = None if down is None else value - down, None if up is None else value + up
+    return Estimate(value=value, low=low, high=high, confidence=first.confidence, n=n)
+
+
+def _reach(first: Estimate, first_end: float | None, second: Estimate, second_end: float | None) -> float | None:
+    if first_end is None or second_end is None:
+        return None
+    return float(np.hypot(first_end - first.value, second_end - second.value))
 
 
 def _speedup(baseline: Run, speculative: Run, *, segment: str | None, confidence: float, rng: np.random.Generator) -> Estimate:
@@ -84,13 +116,13 @@ def _speedup(baseline: Run, speculative: Run, *, segment: str | None, confidence
         return mean_ratio(arms.baseline, arms.speculative, paired=arms.paired, confidence=confidence, rng=rng)
     if segment is not None:
         raise NoEvidenceError("a segment's speed-up needs per-request records in both arms")
-    means = _summary(baseline, "tpot_s", "mean"), _summary(speculative, "tpot_s", "mean")
-    if means[0] and means[1]:
-        return _summary_ratio(means[0], means[1], confidence=confidence)
+    if all(summary_named(each, "tpot_s", "mean") for each in (baseline, speculative)):
+        return _summary_ratio(baseline, speculative, "tpot_s", "mean", confidence=confidence)
     ratio = step_time_ratio(baseline, speculative, confidence=confidence, rng=rng)
     if ratio.value == 0:
         raise NoEvidenceError("the speculative arm's steps took no time")
-    return Estimate(value=tokens_per_step(speculative) / ratio.value, low=None, high=None, confidence=confidence, n=0)
+    tokens = _acceptance("tokens_per_step", speculative, segment=None, confidence=confidence, rng=rng)
+    return combined_ratio(tokens, ratio)
 
 
 def harmed_share(baseline: Run, speculative: Run, *, segment: str | None, confidence: float, rng: np.random.Generator) -> Estimate:
@@ -119,10 +151,9 @@ def _throughput(baseline: Run, speculative: Run, *, segment: str | None, confide
     if segment is not None:
         raise NoEvidenceError("throughput is of all traffic, not of one segment")
     if needs_requests(baseline, speculative):
-        ours, theirs = (_summary(each, "output_tokens_per_s", None) for each in (baseline, speculative))
-        if ours is None or theirs is None:
+        if any(summary_named(each, "output_tokens_per_s", None) is None for each in (baseline, speculative)):
             raise NoEvidenceError("throughput was not measured in both arms")
-        return _summary_ratio(theirs, ours, confidence=confidence)
+        return _summary_ratio(speculative, baseline, "output_tokens_per_s", None, confidence=confidence)
     below = baseline.output_tokens_per_s
     if below == 0:
         raise NoEvidenceError("the baseline finished no token")
@@ -158,47 +189,45 @@ def _latency_ratio(
 ) -> Estimate:
     assert metric.latency is not None
     if needs_requests(baseline, speculative):
-        ours, theirs = (_summary(each, metric.latency, metric.statistic) if segment is None else None for each in (baseline, speculative))
-        if ours is None or theirs is None:
+        arms_told = (summary_named(each, metric.latency, metric.statistic) for each in (baseline, speculative))
+        if segment is not None or not all(arms_told):
             raise NoEvidenceError(f"{metric.name} needs per-request records, or the same summary of both arms")
-        return _summary_ratio(theirs, ours, confidence=confidence)
+        return _summary_ratio(speculative, baseline, metric.latency, metric.statistic, confidence=confidence)
     if metric.latency == "chunk_gap_s":
         assert metric.quantile is not None
         return gap_quantile_ratio(baseline, speculative, metric.quantile, segment=segment, confidence=confidence)
     arms = two_arms(baseline, speculative, latency=metric.latency, segment=segment)
     if metric.quantile is None:
         return mean_ratio(arms.speculative, arms.baseline, paired=arms.paired, confidence=confidence, rng=rng)
-    return quantile_ratio(arms.speculative, arms.baseline, metric.quantile, paired=arms.paired, confidence=confidence, rng=rng)
+    return quantile_ratio(arms.speculative, arms.baseline, metric.quantile, paired=arms.paired, confidence=confidence)
 
 
 def _latency(metric: Metric, run: Run, *, segment: str | None, confidence: float) -> Estimate:
     assert metric.latency is not None
     assert metric.quantile is not None
     if run.requests is None:
-        known = _summary(run, metric.latency, metric.statistic) if segment is None else None
-        if known is None:
+        if segment is not None or summary_named(run, metric.latency, metric.statistic) is None:
             raise NoEvidenceError(f"{metric.name} needs per-request records, or a summary of it")
-        return Estimate(value=known.value, low=known.low, high=known.high, confidence=confidence, n=known.n or 0)
+        return summary_estimate(run, metric.latency, metric.statistic, confidence=confidence)
     timings = [each.timing for each in _of(run, segment)]
     if metric.latency == "chunk_gap_s":
         return clustered_quantile_interval([each.chunk_gaps_s for each in timings], metric.quantile, confidence=confidence)
     return quantile_interval(samples(metric.latency, timings), metric.quantile, confidence=confidence)
 
 
-def _summary(run: Run, name: str, statistic: str | None) -> Summary | None:
-    """The run's summary of that statistic: under its own name (`tpot_s`), or with the statistic in it (`tpot_p99_s`)."""
-    for key in (name, f"{name.removesuffix('_s')}_{statistic}_s"):
-        found = run.summaries.get(key)
-        if found is not None and statistic in (None, found.statistic):
-            return found
-    return None
-
-
-def _summary_ratio(above: Summary, below: Summary, *, confidence: float) -> Estimate:
-    """One summary over another; the buckets' edges, where both have them, are the ends."""
-    if below.value <= 0:
+def _summary_ratio(above: Run, below: Run, name: str, statistic: str | None, *, confidence: float) -> Estimate:
+    """One run's summary over the other's."""
+    up, down = (summary_estimate(each, name, statistic, confidence=confidence) for each in (above, below))
+    if up.value <= 0 or down.value <= 0:
         raise NoEvidenceError("an arm's summary is 0, so there is no ratio")
-    low = above.low / below.high if above.low is not None and below.high else None
-    high = above.high / below.low if above.high is not None and below.low else None
-    n = min(above.n or 0, below.n or 0)
-    return Estimate(value=above.value / below.value, low=low, high=high, confidence=confidence, n=n)
+    if any(_edges(each, name, statistic) for each in (above, below)):
+        low = up.low / down.high if up.low is not None and down.high else None
+        high = up.high / down.low if up.high is not None and down.low else None
+        return Estimate(value=up.value / down.value, low=low, high=high, confidence=confidence, n=min(up.n, down.n))
+    return combined_ratio(up, down)
+
+
+def _edges(run: Run, name: str, statistic: str | None) -> bool:
+    """Whether the summary's own ends are edges of a bucket, which are errors of no chance and do not add in squares."""
+    found = summary_named(run, name, statistic)
+    return found is not None and (found.low is not None or found.high is not None)

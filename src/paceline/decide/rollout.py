@@ -244,7 +244,7 @@ def _off(name: str, purpose: str, do: tuple[str, ...], passes_when: tuple[str, .
 
 
 def _before_exposure(setup: RolloutSetup, policy: Policy, needed: int) -> list[Stage]:
-    points = ",".join(str(each) for each in setup.concurrency_points)
+    points, most = ",".join(str(each) for each in setup.concurrency_points), setup.production_concurrency
     claims = tuple(_claim_words(each, policy) for each in policy.claims)
     bench = f"send {needed} requests of the log to each arm at each concurrency ({points}), keeping each one's latencies"
     scrape = "scrape /metrics of the arm before and after each point, with nothing else on the server"
@@ -261,8 +261,9 @@ def _before_exposure(setup: RolloutSetup, policy: Policy, needed: int) -> list[S
             "acceptance",
             f"measures acceptance for each of {len(setup.segments)} segments, pooled by drafted tokens",
             (
-                "one segment at a time: scrape /metrics, send its requests, scrape again",
-                "paceline measure --before before.prom --after after.prom",
+                f"paceline bench --speculative URL --traffic LOG --concurrency {setup.production_concurrency} --requests {needed} "
+                "--out acceptance",
+                "with another load-tester: one segment at a time, `paceline measure --before before.prom --after after.prom` around it",
             ),
             ("every segment has an interval for alpha", "the blended alpha lies above the break-even"),
             requests=needed,
@@ -271,9 +272,9 @@ def _before_exposure(setup: RolloutSetup, policy: Policy, needed: int) -> list[S
             "gate",
             "decides, at each concurrency",
             (
-                bench,
-                "write each arm's latencies as a run file (docs/reference/run-file.md)",
-                "paceline gate baseline.json speculative.json",
+                f"paceline bench --baseline URL --speculative URL --traffic LOG --concurrency {points} --requests {needed} --out bench",
+                f"paceline gate bench/runs/c{most:04d}-baseline.json bench/runs/c{most:04d}-speculative.json, and each lower point alike",
+                "with another load-tester: the files it writes, or run files (docs/reference/run-file.md)",
             ),
             claims,
             requests=needed,

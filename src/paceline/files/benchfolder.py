@@ -4,7 +4,8 @@
     blocks/<load>/NNN-<arm>.json     one finished block, a run file
     blocks/<load>/NNN-<arm>.came     its answers as they came, while it runs, packets with their instants
     blocks/<load>/NNN-<arm>.partMM.json     what a sitting that was stopped finished of it
-    answers/<load>-<arm>.jsonl       the texts, by request
+    answers/<load>-<arm>.jsonl       the texts, by request; <load>-repeat.jsonl those of the baseline asked a second time
+    blocks/<load>/repeat.json        that second time, in no figure
     servers/<arm>.json     which server an arm was measured on; another one does not go into the same folder
     scrapes/<load>/NNN-<arm>-before.prom, -after.prom     what /metrics said around it
     runs/<load>-<arm>.json           all blocks joined
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import BadInputError, printable
+from paceline.files.answers import read_answers
 from paceline.files.runfile import read_run, write_run
 from paceline.files.whole import make_folder, write_text
 from paceline.run import Arm, Run
@@ -234,12 +236,20 @@ class BenchFolder:
         make_folder(file.parent)
         write_text(file, text)
 
-    def keep_answers(self, load: str, arm: Arm, texts: Mapping[str, str]) -> None:
-        """The texts of finished requests, by id; each id once, with the text that came last."""
-        file = self.path / "answers" / f"{load}-{arm.value}.jsonl"
+    def keep_answers(self, load: str, who: str, texts: Mapping[str, str]) -> None:
+        """The texts of finished requests, by id, each once, with the text that came last; `who` is an arm, or `repeat`."""
+        file = self._answers(load, who)
         make_folder(file.parent)
         kept = {**_texts(file), **texts}
         write_text(file, "".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in kept.items()))
+
+    def answers(self, load: str, who: str) -> Mapping[str, str]:
+        """The texts kept under that name, empty where there are none."""
+        file = self._answers(load, who)
+        return read_answers(file) if file.is_file() else {}
+
+    def _answers(self, load: str, who: str) -> Path:
+        return self.path / "answers" / f"{load}-{who}.jsonl"
 
     def keep_joined(self, load: str, run: Run) -> Path:
         """All blocks of one arm at one load; where it is kept."""

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import BadInputError, UnknownNameError, printable
+from paceline.files.evidence import read_all
+from paceline.files.found import Found
 from paceline.files.runfile import run_from_json
 from paceline.run import Arm, Run
 from paceline.stats.decode_pace import DecodePace, decode_pace
@@ -23,6 +25,7 @@ __all__ = ["CalibrationPoint", "PrefillMixed", "read_calibration"]
 
 MOST_BYTES = 64 << 20
 COUNTS = ("concurrency", "draft_tokens", "context")
+SCHEMA = "schema"
 SECONDS = ("plain_step_s", "speculative_step_s", "step_time_ratio")
 COLUMNS = (*COUNTS, *SECONDS)
 
@@ -82,25 +85,42 @@ def _of_file(path: Path) -> tuple[CalibrationPoint, ...]:
         raise BadInputError(f"the calibration {shown} is no text in UTF-8; save it as UTF-8") from None
     if len(content) > MOST_BYTES:
         raise BadInputError(f"the calibration {shown} is larger than {MOST_BYTES} bytes; a few points are enough")
-    found = _objects(text, path.name)
-    if isinstance(found, Run):
-        return (_of_run(found, shown),)
+    found = _objects(text, path)
+    if isinstance(found, tuple):
+        return tuple(_of_run(each, shown) for each in found)
     if not found:
         raise BadInputError(f"the calibration {shown} has no points; give two or more")
     return tuple(_point(each, f"{shown}, point {i}") for i, each in enumerate(found, 1))
 
 
-def _objects(text: str, name: str) -> list[Any] | Run:
-    start = text.lstrip()[:1]
+def _objects(text: str, path: Path) -> list[Any] | tuple[Run, ...]:
+    """Points, or the runs of a file of ours or of a load-tester."""
+    name, start = path.name, text.lstrip()[:1]
     if start not in ("[", "{"):
         return _rows(text, printable(name))
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as fault:
-        raise BadInputError(f"{printable(name)} is not JSON: {printable(str(fault))}") from None
+        raise BadInputError(
+            f"{printable(name)} is not JSON: {printable(str(fault))}; of a load-tester's file make a run file first: "
+            "paceline measure FILE --out run.json"
+        ) from None
     if isinstance(value, list):
         return value
-    return [value] if "concurrency" in value else run_from_json(text, name=name)
+    if "concurrency" in value:
+        return [value]
+    if SCHEMA in value:
+        return (run_from_json(text, name=name),)
+    return tuple(_arm_known(each, printable(str(path))) for each in read_all(path))
+
+
+def _arm_known(found: Found, shown: str) -> Run:
+    if not found.arm_stated:
+        raise BadInputError(
+            f"{shown} does not say whether drafts were on; say so with `paceline measure {shown} --arm baseline --out run.json` (or "
+            "speculative), and calibrate on run.json"
+        )
+    return found.run
 
 
 def _rows(text: str, shown: str) -> list[dict[str, str | None]]:
@@ -114,6 +134,8 @@ def _rows(text: str, shown: str) -> list[dict[str, str | None]]:
     for name in columns:
         if name not in COLUMNS:
             raise UnknownNameError("calibration column", name, COLUMNS)
+        if columns.count(name) > 1:
+            raise BadInputError(f"{shown} names the column {name} {columns.count(name)} times; keep one of them")
     missing = ["concurrency"] if "concurrency" not in columns else []
     if not set(SECONDS) & set(columns):
         missing.append(f"one of {', '.join(SECONDS)}")
@@ -174,6 +196,10 @@ def _point(value: object, where: str) -> CalibrationPoint:
             raise UnknownNameError("calibration column", str(key), COLUMNS)
     if "concurrency" not in stated:
         raise BadInputError(f"{where} states no concurrency")
+    if str(stated.get("draft_tokens")).strip() == "0":
+        if {"speculative_step_s", "step_time_ratio"} & stated.keys():
+            raise BadInputError(f"{where}: draft_tokens = 0; where nothing is drafted leave it empty and state plain_step_s alone")
+        del stated["draft_tokens"]  # of a server without drafts, which any K is compared with
     whole = {name: _number(stated[name], f"{where}: {name}") if name in stated else None for name in COUNTS}
     for name, count in whole.items():
         if count is not None and (count != int(count) or count < 1):
@@ -187,8 +213,8 @@ def _point(value: object, where: str) -> CalibrationPoint:
 
 def _number(value: object, where: str) -> float:
     try:
-        number = float(value)  # type: ignore[arg-type]  # whatever is no number is refused below
-    except (TypeError, ValueError):
+        number = float("nan") if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # what is no number is refused below
+    except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not (isfinite(number) and number > 0):
         raise BadInputError(f"{where} = {printable(value)} is not a number above 0")

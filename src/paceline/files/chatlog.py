@@ -6,19 +6,20 @@ A line's shape is told by its keys (`chatlog_shapes`), so that one file may mix 
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import reduce
 from operator import add
 from pathlib import Path
 from typing import NoReturn
 
 from paceline.data.tables import DEMO_TRAFFIC, demo_traffic_lines
-from paceline.errors import BadInputError, printable
+from paceline.errors import BadInputError, UnknownNameError, printable
 from paceline.files.chatlog_messages import WRONG_TYPE, Turn, json_type, need_text
 from paceline.files.chatlog_shapes import SHAPES_WANTED, shaped
 from paceline.files.lines import RawLine, Source, nothing_usable, opened, raw_records
 from paceline.files.read_report import ReadReport, Tally, Unusable
 from paceline.traffic.exchange import Exchange
-from paceline.traffic.segments import UNLABELLED, SegmentRule, segment_rule
+from paceline.traffic.segments import KNOWN_FIELDS, UNLABELLED, SegmentRule, named_fields, segment_rule
 
 __all__ = ["ChatLog", "demo_exchanges", "read_chat_logs"]
 
@@ -50,6 +51,7 @@ class ChatLog:
 
         Raises:
             BadInputError: a file cannot be read, is empty or binary, or none of its lines could be used.
+            UnknownNameError: no line has the field that names the segment.
 
         """
         self._tallies = [Tally(path.name) for path in self._paths]
@@ -60,6 +62,30 @@ class ChatLog:
                 yield from _exchanges_of(records, tally=tally, segment=self._segment, prefix=prefix)
             if not tally.report.used_lines:
                 raise nothing_usable(path, tally.report, wanted=SHAPES_WANTED)
+        _need_field(self._segment, self.report, self._paths)
+
+
+def _need_field(rule: SegmentRule, report: ReadReport, paths: Sequence[Path]) -> None:
+    """Nothing, where some line has the field that was named for the segment; no field was where the known ones are tried.
+
+    Raises:
+        UnknownNameError: no line has it; the message lists the fields of the first usable line.
+
+    """
+    if rule.fields in ((), KNOWN_FIELDS) or report.unlabelled < report.exchanges:
+        return
+    raise UnknownNameError("segment field", rule.fields[0], _first_fields(paths[0]))
+
+
+def _first_fields(path: Path) -> tuple[str, ...]:
+    """The fields of the first line that is an object; none of a pipe, which can be read once only."""
+    if not path.is_file():
+        return ()
+    with opened(path) as source:
+        for record in raw_records(source.stream):
+            with suppress(Unusable, RecursionError):
+                return named_fields(_parsed(record.data))
+    return ()
 
 
 def read_chat_logs(paths: Sequence[Path], *, segment: SegmentRule, progress: Callable[[int], None] | None) -> ChatLog:

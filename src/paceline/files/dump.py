@@ -13,7 +13,7 @@ from paceline.errors import BadInputError, UnknownNameError, printable
 from paceline.run import Run
 from paceline.servers.measured_run import to_run
 from paceline.servers.prometheus_text import MalformedLine
-from paceline.servers.scrape import Scrape, read_scrape, window_of
+from paceline.servers.scrape import Scrape, read_scrape, restart_or_swap, window_of
 from paceline.servers.tensorrt_llm.iterations import Iterations
 from paceline.servers.window import Window
 from paceline.verdict import Caution
@@ -94,7 +94,7 @@ def window_of_dumps(before: Path | None, after: Path, *, model: str | None) -> W
     """What a server did between two scrapes, or since its start where `before` is None, with everything to be cautious about.
 
     Raises:
-        BadInputError: a file cannot be read as a scrape, or the two do not belong together.
+        BadInputError: a file cannot be read as a scrape, the two do not belong together, or look swapped.
 
     """
     paths = (after,) if before is None else (before, after)
@@ -102,6 +102,8 @@ def window_of_dumps(before: Path | None, after: Path, *, model: str | None) -> W
     noted = [each for path, scrape in zip(paths, scrapes, strict=True) for each in malformed_lines(path.name, scrape.malformed)]
     if before is None:
         noted.append(since(scrapes[0]))
+    elif (doubt := restart_or_swap(*scrapes)) is not None:
+        noted.append(doubt)
     return window_of(scrapes).with_cautions(tuple(noted))
 
 

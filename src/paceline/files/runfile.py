@@ -3,12 +3,14 @@
 1. The first key is the schema and its version, the second the provenance; all others are the record's own fields.
 2. Floats are written with as many digits as bring back the very same float. NaN and infinities are refused on both sides.
 3. A key that we do not know is an error that names the nearest known one; so is a missing one, but for `warnings` and a timing's
-   `detail`. `null` means not measured; `chunk_tokens` is null where only their sum is known, the record's `output_tokens`.
+   `detail`. `null` means not measured; `chunk_tokens` is null where only their sum is known, the record's `output_tokens`. Two requests
+   have two ids.
 4. A file is written beside its place and moved there whole, so a reader never sees half of one.
 """
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -30,6 +32,7 @@ __all__ = ["RUN_SCHEMA", "read_run", "run_from_json", "run_to_json", "write_run"
 RUN_SCHEMA = "paceline.run/1"
 
 LARGEST = sys.float_info.max
+LARGEST_WHOLE = 2**63 - 1
 
 Word = TypeVar("Word", bound=StrEnum)
 
@@ -173,6 +176,10 @@ def _run(value: object) -> Run:
     fields = _fields({"warnings": [], **value}, "run", RUN)
     segments, records, how = fields["acceptance_by_segment"], fields["requests"], fields["speculation"]
     load = _fields(fields["load"], "load", ("concurrency", "rate_per_s"))
+    requests = None if records is None else tuple(_record(each, f"requests[{i}]") for i, each in enumerate(_list(records, "requests")))
+    repeated = [name for name, times in Counter(each.id for each in requests or ()).items() if times > 1]
+    if repeated:
+        raise BadInputError(f"{len(repeated)} request ids stand there twice, such as {printable(repeated[0])}: requests are paired by id")
     return Run(
         arm=_word(fields["arm"], "arm", Arm),
         speculation=None if how is None else _speculation(how),
@@ -180,7 +187,7 @@ def _run(value: object) -> Run:
             concurrency=_maybe_whole(load["concurrency"], "load.concurrency"),
             rate_per_s=_maybe_number(load["rate_per_s"], "load.rate_per_s"),
         ),
-        requests=None if records is None else tuple(_record(each, f"requests[{i}]") for i, each in enumerate(_list(records, "requests"))),
+        requests=requests,
         acceptance_by_segment=None
         if segments is None
         else {key: _counts(each, f"acceptance_by_segment.{key}") for key, each in _mapping(segments, "acceptance_by_segment").items()},
@@ -326,8 +333,8 @@ def _word(value: object, where: str, words: type[Word]) -> Word:
 
 
 def _whole(value: object, where: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise BadInputError(f"{where} = {printable(value)} is not a whole number")
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > LARGEST_WHOLE:
+        raise BadInputError(f"{where} = {printable(value)} is not a whole number that fits into 64 bits")
     return value
 
 

@@ -7,17 +7,21 @@ The schedule is in `traffic.schedule`, sending in `live.sending`, the folder in 
 2. Both arms get the same requests with the same temperature and seeds, in blocks that take turns.
 3. Packets are kept as they come and read after the block, so that reading costs the measurement nothing.
 4. A block that was stopped is gone on with: what was answered counts, the rest is sent.
+5. Where the noise floor is asked for, the first requests go to the baseline a second time after the blocks, under the same load. Only their
+   texts are kept.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from math import ceil
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import BadInputError, ServerFaultError, printable
+from paceline.files.answers import REPEAT
 from paceline.files.benchfolder import BenchFolder
 from paceline.jobs.asking import ToAsk, shortened
 from paceline.jobs.bench_came import came_of, sent_of
@@ -28,10 +32,11 @@ from paceline.jobs.bench_runs import (
     has_counters_only,
     part_of,
     whole_run,
+    with_blocks,
     with_reason,
     with_segments,
 )
-from paceline.jobs.bench_warm_up import need_answers, need_text
+from paceline.jobs.bench_warm_up import Warmed, need_answers, need_text
 from paceline.live.event_loop import run_in_loop
 from paceline.live.http_client import Http
 from paceline.live.http_connection import Received, StreamEnd, Timeouts
@@ -74,6 +79,7 @@ class Bench:
         to_ask: the requests.
         loads: one after the other.
         pairs: pairs of blocks at each load.
+        noise_floor: the share of the requests that the baseline gets twice, None for none.
         timeouts: of each request.
         settings: what is written into the runs.
 
@@ -83,6 +89,7 @@ class Bench:
     to_ask: ToAsk
     loads: tuple[BenchLoad, ...]
     pairs: Mapping[str, int]
+    noise_floor: float | None
     timeouts: Timeouts
     settings: Settings
 
@@ -151,21 +158,30 @@ class _Sitting:
         arms, counted = tuple(self._bench.servers), self._bench.to_ask.counted
         for block in blocks(len(counted), arms=arms, pairs=self._bench.pairs[load.name], edge=load.edge):
             asks = counted[block.first : block.first + block.count]
-            yield Stretch(load=load, stem=block.name, arm=block.arm, asks=asks, is_segment=False)
+            yield Stretch(load=load, stem=block.name, arm=block.arm, asks=asks, texts=block.arm.value)
+        yield from self._repeat(load)
         yield from self._segments(load)
+
+    def _repeat(self, load: BenchLoad) -> Iterator["Stretch"]:
+        """The first requests to the baseline once more: what differs between its own two answers is noise."""
+        if self._bench.noise_floor is None or Arm.BASELINE not in self._bench.servers:
+            return
+        counted = self._bench.to_ask.counted
+        asks = counted[: ceil(self._bench.noise_floor * len(counted))]
+        yield Stretch(load=load, stem=REPEAT, arm=Arm.BASELINE, asks=asks, texts=REPEAT)
 
     def _segments(self, load: BenchLoad) -> Iterator["Stretch"]:
         """Each segment alone in a closed loop, so that the server's counters are the segment's."""
         names = sorted({each.segment for each in self._bench.to_ask.counted})
         blocks_done = self._runs(load, Arm.SPECULATIVE)
-        if len(names) < 2 or not any(has_counters_only(each) for each in blocks_done):
+        if len(names) < 2 or not any(has_counters_only(each) for _, each in blocks_done):
             return
         alone = BenchLoad(
             name=load.name, load=Load(concurrency=load.load.concurrency or SEGMENT_CONCURRENCY, rate_per_s=None), due_s=None, edge=0
         )
         for number, name in enumerate(names):
             asks = tuple(each for each in self._bench.to_ask.counted if each.segment == name)
-            yield Stretch(load=alone, stem=f"segment-{number:02d}", arm=Arm.SPECULATIVE, asks=asks, is_segment=True)
+            yield Stretch(load=alone, stem=f"segment-{number:02d}", arm=Arm.SPECULATIVE, asks=asks, texts=None)
 
     def need_planned(self, stretch: "Stretch") -> None:
         """Nothing, where what is kept of a stretch is of its arm, its load and its requests.
@@ -216,9 +232,9 @@ class _Sitting:
             warm_up_rounds=self._warm[stretch.arm].rounds if stretch.arm in self._warm else None,
         )
         answers = made.answers(self._bench.settings.count_tokens)
-        if not stretch.is_segment:
+        if stretch.texts is not None:
             texts = {each.record.id: each.text for each in answers if each.record.outcome is Outcome.FINISHED}
-            self._folder.keep_answers(stretch.load.name, stretch.arm, texts)
+            self._folder.keep_answers(stretch.load.name, stretch.texts, texts)
         part = part_of(made, answers, stretch.load.load, self._bench.settings, watched=watched, scrapes=scrapes)
         damaged = self._damaged.get((stretch.load.name, stretch.stem))
         return part if damaged is None else replace(part, cautions=(*part.cautions, damaged))
@@ -341,15 +357,16 @@ class _Sitting:
             self._folder.keep_part(name, stem, self._part(stretch, kept, watched=None, scrapes=(None, None)))
         self._folder.forget_came(name, stem)
 
-    def _runs(self, load: BenchLoad, arm: Arm) -> list[Run]:
-        """The arm's finished blocks and parts at this load, without segments."""
-        found: list[Run] = []
+    def _runs(self, load: BenchLoad, arm: Arm) -> list[tuple[int, Run]]:
+        """The arm's finished blocks and parts at this load with their block's number, without segments."""
+        found: list[tuple[int, Run]] = []
         for block in blocks(
             len(self._bench.to_ask.counted), arms=tuple(self._bench.servers), pairs=self._bench.pairs[load.name], edge=load.edge
         ):
             if block.arm is arm:
                 run = self._folder.run_of(load.name, block.name)
-                found += [run] if run is not None else self._folder.parts(load.name, block.name)
+                there = [run] if run is not None else self._folder.parts(load.name, block.name)
+                found += [(block.number, each) for each in there]
         return found
 
     def join(self, load: BenchLoad, arm: Arm) -> None:
@@ -357,7 +374,7 @@ class _Sitting:
         there = self._runs(load, arm)
         if not there:
             return
-        whole = whole_run(there)
+        whole = with_blocks(whole_run([each for _, each in there]), [(number, len(each.requests or ())) for number, each in there])
         if arm is Arm.SPECULATIVE:
             apart = {each: self._folder.run_of(load.name, each.stem) for each in self._segments(load)}
             measured = {each.asks[0].segment: run for each, run in apart.items() if run is not None}
@@ -367,20 +384,15 @@ class _Sitting:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Requests that go to one server without a break: a block, or a segment alone."""
+    """Requests that go to one server without a break: a block, a segment alone, or the baseline's repeat.
+
+    `texts` is the name under which the answers' texts are kept, None where they are not.
+    """
 
     load: BenchLoad
     stem: str
     arm: Arm
     asks: tuple[Ask, ...]
-    is_segment: bool
+    texts: str | None
 
     __hash__ = object.__hash__  # by identity: asks hold messages that do not hash
-
-
-@dataclass(frozen=True, slots=True)
-class Warmed:
-    """A server that was warmed up: the optional fields it refuses, and after how many rounds it had settled (None: not within 8)."""
-
-    without: tuple[str, ...]
-    rounds: int | None

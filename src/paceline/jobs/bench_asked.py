@@ -48,6 +48,7 @@ class BenchAsked:
         concurrencies: closed loops, one after the other; empty for an open one.
         open_load: the open loop, None for closed ones.
         pairs: pairs of blocks, None for as many as fit.
+        noise_floor: the share of the requests that the baseline gets twice, None for none.
         first_byte_s: until the first byte of an answer, in seconds.
         gap_s: between two messages, in seconds.
         speculation: how the speculative server drafts, None where nobody said.
@@ -61,6 +62,7 @@ class BenchAsked:
     concurrencies: tuple[int, ...]
     open_load: OpenLoad | None
     pairs: int | None
+    noise_floor: float | None
     first_byte_s: float
     gap_s: float
     speculation: Speculation | None
@@ -88,6 +90,7 @@ def prepared(asked: BenchAsked, *, progress: Callable[[int], None]) -> Bench:
             "max_tokens": str(asked.asking.max_tokens),
             "ignore_eos": str(asked.asking.ignore_eos).lower(),
             "api": asked.asking.api,
+            "distinct_prompts": str(len({each.messages or each.prompt for each in to_ask.counted})),
         },
         inputs=to_ask.inputs,
         seed=asked.asking.seed,
@@ -95,7 +98,15 @@ def prepared(asked: BenchAsked, *, progress: Callable[[int], None]) -> Bench:
         count_tokens=None if tokenizer is None else lambda text: int(tokenizer.encode(text).size),
     )
     timeouts = Timeouts(first_byte_s=asked.first_byte_s, gap_s=asked.gap_s, total_s=inf)
-    return Bench(servers=servers, to_ask=to_ask, loads=loads, pairs=pairs, timeouts=timeouts, settings=settings)
+    return Bench(
+        servers=servers,
+        to_ask=to_ask,
+        loads=loads,
+        pairs=pairs,
+        noise_floor=asked.noise_floor,
+        timeouts=timeouts,
+        settings=settings,
+    )
 
 
 def _loads(asked: BenchAsked) -> tuple[BenchLoad, ...]:

@@ -6,6 +6,8 @@ Rules.
 3. The client's own error is in summaries: `client_lag_s` and `client_lag_mean_s` (how late it read), `client_late_s` (how late it sent),
    `client_cpu_share`.
    Of several blocks the worst counts.
+4. What the server's counters say of the block is in summaries too: `other_traffic_share` (of the requests that it answered, those that were
+   not ours) and `prefix_cache_hit_share` (of the prompt tokens, those from its cache). Of several blocks the largest counts.
 """
 
 from collections import Counter
@@ -23,6 +25,7 @@ from paceline.live.openai import Server
 from paceline.live.sending import Sent, Watched
 from paceline.run import Arm, Evidence, Load, Outcome, Provenance, RequestRecord, Run, Summary, joined
 from paceline.servers.scrape import Scrape, read_scrape, window_of
+from paceline.servers.window import Window
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Speculation
 from paceline.verdict import Caution
@@ -35,6 +38,7 @@ __all__ = [
     "has_counters_only",
     "part_of",
     "whole_run",
+    "with_blocks",
     "with_reason",
     "with_segments",
 ]
@@ -43,6 +47,7 @@ Scrapes = tuple[str | None, str | None]  # what /metrics said before and after
 
 NS = 1e-9
 CLIENT_FIGURES = ("client_lag_s", "client_lag_mean_s", "client_late_s", "client_cpu_share")
+SERVER_FIGURES = ("other_traffic_share", "prefix_cache_hit_share")
 COUNTERS = "the server's counters"
 OF_ALL_TRAFFIC = "acceptance_of_all_traffic"
 BURST = 1.1  # messages per step from which on they are called bursts; a stop in mid-draft makes it a little less than 1
@@ -126,7 +131,8 @@ def part_of(
     """The run of the counted answers. `watched` None: the client was stopped before it could say how late it was."""
     records = tuple(each.record for each in answers)
     finished = [each for each in records if each.outcome is Outcome.FINISHED]
-    acceptance, source, doubts = _acceptance(made, answers, scrapes)
+    window, doubts = _window(scrapes, made.server.model)
+    acceptance, source, more = _acceptance(made, answers, window)
     tokens_from = sorted({each.tokens_from.value for each in answers})
     arguments = {
         **settings.arguments,
@@ -142,7 +148,7 @@ def part_of(
         requests=records,
         acceptance_by_segment=acceptance,
         step_seconds=_step_seconds(finished),
-        summaries=_client(made, watched),
+        summaries=_client(made, watched) | _server(made, window),
         window_s=_window_s(made, load, [each.timing.e2e_s for each in finished if each.timing.chunk_at_s.size]),
         provenance=Provenance(
             made_by="paceline bench",
@@ -152,14 +158,14 @@ def part_of(
             inputs=settings.inputs,
             seed=settings.seed,
         ),
-        cautions=(*settings.cautions, *_answer_cautions(answers), *_bursts(finished), *doubts, *_warm_up(made)),
+        cautions=(*settings.cautions, *_answer_cautions(answers), *_bursts(finished), *doubts, *more, *_warm_up(made)),
     )
 
 
 def whole_run(parts: Sequence[Run]) -> Run:
     """Parts of a block, or blocks of an arm, as one run; of the client's figures the worst."""
     worst: dict[str, Summary] = {}
-    for name in CLIENT_FIGURES:
+    for name in (*CLIENT_FIGURES, *SERVER_FIGURES):
         known = [each.summaries[name] for each in parts if name in each.summaries]
         if known:
             worst[name] = max(known, key=lambda each: each.value)
@@ -181,6 +187,12 @@ def with_reason(run: Run, why: str) -> Run:
 def has_counters_only(run: Run) -> bool:
     """Whether acceptance is known for all traffic together, from the server's counters."""
     return run.provenance.arguments.get("acceptance_from") == COUNTERS
+
+
+def with_blocks(run: Run, counts: Iterable[tuple[int, int]]) -> Run:
+    """The run, saying how many of its requests came from which block, as `stats.blocks` reads it."""
+    stated = ",".join(f"{number}:{count}" for number, count in counts)
+    return replace(run, provenance=replace(run.provenance, arguments={**run.provenance.arguments, "blocks": stated}))
 
 
 def with_segments(run: Run, measured: Mapping[str, Run]) -> Run:
@@ -245,13 +257,24 @@ def _client(made: Measured, watched: Watched | None) -> dict[str, Summary]:
     return found
 
 
+def _server(made: Measured, window: Window | None) -> dict[str, Summary]:
+    """What the server's counters say of the block."""
+    if window is None:
+        return {}
+    found = {name: window.gauges[name] for name in SERVER_FIGURES if name in window.gauges}
+    if window.first_tokens:
+        others = max(0.0, 1 - len(made.sent) / window.first_tokens)
+        found["other_traffic_share"] = Summary(value=others, statistic="pooled", n=window.first_tokens, low=None, high=None)
+    return found
+
+
 def _acceptance(
-    made: Measured, answers: Sequence[Answer], scrapes: Scrapes
+    made: Measured, answers: Sequence[Answer], window: Window | None
 ) -> tuple[dict[str, AcceptanceCounts] | None, str, list[Caution]]:
     """Counts by segment, where they come from, and what is doubtful about them."""
     finished = [each.record for each in answers if each.record.outcome is Outcome.FINISHED]
     counted = [each for each in finished if each.acceptance is not None]
-    counters, doubts = _counters(scrapes, made.server.model)
+    counters, doubts = _counters(window)
     if made.arm is Arm.BASELINE:
         if counters is not None and counters.drafts:
             doubts.append(Caution("baseline_drafts", "the baseline server drafted during its block: speculation is on in both arms"))
@@ -278,21 +301,28 @@ def _acceptance(
     return None, "none", doubts
 
 
-def _counters(scrapes: Scrapes, model: str) -> tuple[AcceptanceCounts | None, list[Caution]]:
-    """The difference of a server's counters, None where it has none that count what was accepted."""
+def _counters(window: Window | None) -> tuple[AcceptanceCounts | None, list[Caution]]:
+    """What was accepted by the server's counters, None where it has none that count it."""
+    if window is None or window.ratios_only:
+        return None, []
+    if window.drafts == 0:
+        return None, [NOTHING_DRAFTED]
+    counts = window.acceptance if window.drafts else None
+    return counts, list(window.noted if counts is None else window.cautions)
+
+
+def _window(scrapes: Scrapes, model: str) -> tuple[Window | None, list[Caution]]:
+    """What the server's counters did over the block, None where it has none that we read."""
     first, second = scrapes
     if first is None or second is None:
         return None, []
     try:
         before, after = (_scrape(each, model) for each in (first, second))
-        unread = malformed_lines("/metrics before", before.malformed) + malformed_lines("/metrics after", after.malformed)
         window = window_of([before, after])
-        counts = None if window.ratios_only or not window.drafts else window.acceptance
+        _ = window.acceptance  # contradictory counters are told here
     except (BadInputError, NoEvidenceError) as error:
         return None, [Caution("metrics_unread", f"/metrics could not be read: {error}")]
-    if window.drafts == 0 and not window.ratios_only:
-        return None, [NOTHING_DRAFTED, *unread]
-    return counts, [*unread, *(window.cautions if counts is not None else window.noted)]
+    return window, malformed_lines("/metrics before", before.malformed) + malformed_lines("/metrics after", after.malformed)
 
 
 def _scrape(text: str, model: str) -> Scrape:

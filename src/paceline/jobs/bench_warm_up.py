@@ -1,6 +1,7 @@
 """What a warm-up's answers tell before anything is measured: a server that does not answer as it should is said at once."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from paceline.errors import ServerFaultError
 from paceline.live.answer import read_answer
@@ -9,7 +10,15 @@ from paceline.live.openai import without_key
 from paceline.live.sending import Sent
 from paceline.run import Arm
 
-__all__ = ["need_answers", "need_text"]
+__all__ = ["Warmed", "need_answers", "need_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """A server that was warmed up: the optional fields it refuses, and after how many rounds it had settled (None: not within 8)."""
+
+    without: tuple[str, ...]
+    rounds: int | None
 
 
 def need_answers(done: Sequence[Sent], arm: Arm) -> None:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import sqrt
+from math import log, sqrt
 from pathlib import Path
 
 from paceline.data.tables import table
 from paceline.errors import BadInputError, printable
 from paceline.files.calibration import CalibrationPoint, PrefillMixed, read_calibration
-from paceline.forecast.calibrate import COEFFICIENTS, Calibration, Observation, Prior, Setting, calibrate, informed, priced
+from paceline.forecast.calibrate import COEFFICIENTS, Calibration, Observation, Prior, Setting, calibrate, informed, priced, step_times
 from paceline.forecast.engine_cost import EngineCost, engine_of_family, uncalibrated
 from paceline.forecast.kernels import coefficient
 from paceline.forecast.step_cost import StepCost, beside_seconds, step_cost, step_seconds
@@ -21,6 +21,7 @@ __all__ = ["calibrated", "calibration_notes", "family_calibration"]
 MOST_REQUESTS = 4096
 MOST_DRAFT_TOKENS = 64
 LEAST_POINTS = 2
+SHOWN_POINTS = 12
 LARGEST_PREFILL = 0.6  # of a step's seconds; with more of it priced off little is left that was measured
 KEPT_SD = 1e-3  # of a coefficient that the points do not tell
 WORDS = {
@@ -54,13 +55,17 @@ def calibrated(files: Sequence[Path], asked: Scenario, *, context_tokens: int, e
     """The calibration that the points of `files` give for `asked`, starting from the family `engine` or the packaged coefficients.
 
     Raises:
-        BadInputError: fewer than two points, one that is out of range, or points that contradict each other.
+        BadInputError: fewer than two distinct points, one that is out of range, or points that contradict each other.
         UnknownNameError: no such family, or a column that means nothing.
 
     """
-    points = [point for file in files for point in read_calibration(file)]
+    points: list[CalibrationPoint] = []
+    for point in (each for file in files for each in read_calibration(file)):
+        points += [] if point in points else [point]  # one that was copied says nothing more
     if len(points) < LEAST_POINTS:
-        raise BadInputError(f"{len(points)} calibration point is too few for overhead, draft cost and efficiency; give two or more")
+        raise BadInputError(
+            f"{len(points)} distinct calibration point is too few for overhead, draft cost and efficiency; give two or more"
+        )
     start: EngineCost = uncalibrated(asked.where.gpus) if engine is None else engine_of_family(engine)
     seen = [_observation(point, asked, start, context_tokens) for point in points]
     prior = Prior(start, *(coefficient(f"own_{each}_sd") for each in ("overhead", "draft", "efficiency")))
@@ -78,9 +83,29 @@ def calibrated(files: Sequence[Path], asked: Scenario, *, context_tokens: int, e
         raise BadInputError(
             f"the calibration points contradict each other or are of something else: the best fit misses them by {error:.0%}, and "
             f"more than {coefficient('largest_calibration_error'):.0%} is worse than no calibration; look for seconds given as "
-            "milliseconds, a mistyped ratio, another GPU, dtype or draft length, and leave such points out"
+            "milliseconds, a mistyped ratio, another GPU, dtype or draft length, and leave such points out\n"
+            + "\n".join(_given_and_fitted(seen, found.engine))
         )
     return replace(found, error=error, freed=told)
+
+
+def _given_and_fitted(seen: Sequence[Observation], engine: EngineCost) -> list[str]:
+    """A line per point, the worst first: what was stated and what the best fit says instead."""
+    lines = []
+    for each in seen:
+        plain_s, speculative_s = step_times(each.terms, engine)
+        sides = (
+            ("plain_step_s", each.plain_step_s, plain_s),
+            ("speculative_step_s", each.speculative_step_s, speculative_s),
+            ("step_time_ratio", each.ratio, speculative_s / plain_s),
+        )
+        told = [(name, given, fitted) for name, given, fitted in sides if given is not None]
+        words = ", ".join(f"{name} {given:.4g} given, {fitted:.4g} fitted" for name, given, fitted in told)
+        worst = max(abs(log(fitted / given)) for _, given, fitted in told)
+        lines.append((worst, f"  {each.terms.requests} in flight, K = {each.terms.draft_tokens}: {words}"))
+    ordered = [line for _, line in sorted(lines, key=lambda each: -each[0])]
+    more = [f"  and {len(ordered) - SHOWN_POINTS} more points"] if len(ordered) > SHOWN_POINTS else []
+    return ordered[:SHOWN_POINTS] + more
 
 
 def calibration_notes(found: Calibration) -> tuple[str, ...]:

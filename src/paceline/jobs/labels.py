@@ -20,11 +20,15 @@ def described(scenario: Scenario) -> dict[str, str]:
 
 
 def model_range(row: ForecastRow) -> str:
-    """How far the model itself may be off at this concurrency, as a sentence's end."""
-    low, high = row.speedup.low, row.speedup.high
+    """How far the model itself may be off at this concurrency, as a sentence's end: a factor on whatever speed-up a verdict states.
+
+    The forecast's speed-up is of decode steps alone, and a verdict's has others' prefills in it: only the error carries over, and a factor
+    of decoding is the wider one.
+    """
+    value, low, high = row.speedup.value, row.speedup.low, row.speedup.high
     assert low is not None
     assert high is not None
-    return f"their intervals hold chance only, while the cost model's own range of the speed-up here is {low:.2f} to {high:.2f}"
+    return f"their intervals hold chance only, and the cost model itself may be off by a factor of {low / value:.2f} to {high / value:.2f}"
 
 
 def labelled(

@@ -135,6 +135,7 @@ def rehearsed(
             concurrencies=(in_flight,),
             open_load=None,
             pairs=None,
+            noise_floor=None,
             first_byte_s=FIRST_BYTE_S,
             gap_s=GAP_S,
             speculation=found.speculation,

@@ -8,8 +8,9 @@ import numpy as np
 
 from paceline.decide.gate import Policy, gate, production_verdict
 from paceline.decide.lesson_gate import lesson_verdict
+from paceline.decide.measured import segments_of
 from paceline.decide.rollout import RolloutSetup, rollout_plan
-from paceline.errors import BadInputError, NoEvidenceError, printable
+from paceline.errors import BadInputError, NoEvidenceError, UnknownNameError, printable
 from paceline.files.evidence import read_all, read_evidence
 from paceline.files.found import Found, load_words
 from paceline.jobs.launch import Commands
@@ -19,7 +20,7 @@ from paceline.report.page import Comparison
 from paceline.run import Arm, Run
 from paceline.servers.vllm.versions import Version
 from paceline.speculation.method import Speculation
-from paceline.stats.paired import log_ratio_spread, two_arms
+from paceline.stats.paired import speedup_spread, two_arms
 
 __all__ = ["Circumstances", "compared", "need_same", "need_told", "output_shares", "planned", "read_pairs"]
 
@@ -48,12 +49,21 @@ def compared(baseline: Run, speculative: Run, *, policy: Policy, seed: int) -> C
 
     Raises:
         BadInputError: the arms are swapped.
+        UnknownNameError: a claim on a segment that the runs do not have; the message lists theirs.
 
     """
+    _need_segments(policy, speculative)
     rng = np.random.default_rng((seed, speculative.load.concurrency or 0))
     verdict = gate(baseline, speculative, policy=policy, rng=rng)
     lesson = lesson_verdict(baseline, speculative, verdict, alpha_floor=policy.alpha_floor, confidence=policy.confidence, rng=rng)
     return Comparison(baseline=baseline, speculative=speculative, verdict=verdict, lesson=lesson)
+
+
+def _need_segments(policy: Policy, run: Run) -> None:
+    named = segments_of(run)
+    for claim in policy.claims:
+        if named and claim.segment is not None and claim.segment not in named:
+            raise UnknownNameError("segment in a claim", claim.segment, named)
 
 
 def planned(where: Circumstances, comparisons: tuple[Comparison, ...], *, policy: Policy) -> Plan:
@@ -89,7 +99,7 @@ def planned(where: Circumstances, comparisons: tuple[Comparison, ...], *, policy
 
 def _spread(comparison: Comparison) -> float:
     try:
-        return log_ratio_spread(two_arms(comparison.baseline, comparison.speculative, latency="tpot_s", segment=None))
+        return speedup_spread(two_arms(comparison.baseline, comparison.speculative, latency="tpot_s", segment=None))
     except NoEvidenceError:
         return DEFAULT_SPREAD
 

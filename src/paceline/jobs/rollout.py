@@ -29,7 +29,7 @@ from paceline.jobs.labels import described, labelled, model_range
 from paceline.jobs.launch import Commands, launch_commands
 from paceline.jobs.measuring import Measured, measured_pairs, rehearsed
 from paceline.jobs.planning import Circumstances, compared, output_shares, planned
-from paceline.jobs.scenario import Asked, Scenario, scenario
+from paceline.jobs.scenario import Asked, Scenario, config_hashes, scenario
 from paceline.jobs.simulation import SimulationPlan, limits_of, need_seats, simulated_arms
 from paceline.jobs.traffic import Reading, Traffic, load_traffic
 from paceline.plan import Plan
@@ -43,9 +43,10 @@ from paceline.report.text import plan_markdown
 from paceline.run import Evidence, Load, Run
 from paceline.servers.vllm.versions import Version
 from paceline.speculation.counts import AcceptanceCounts
+from paceline.speculation.method import Method
 from paceline.verdict import Verdict
 
-__all__ = ["Job", "Rollout", "roll_out"]
+__all__ = ["Job", "Rollout", "roll_out", "skill_name"]
 
 DRAFT_LENGTHS = tuple(range(1, 9))
 CURVE = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -134,7 +135,8 @@ class Rollout:
         return (*why_not, *self.traffic.notes, *self.traffic.warnings, *self.commands.notes)
 
 
-DECISIONS = ("replay.json", "forecast.json", "verdict.json", "plan.md", "plan.json", "report.html", "skill-eagle3-rollout.md")
+DECISIONS = ("replay.json", "forecast.json", "verdict.json", "plan.md", "plan.json", "report.html")
+SKILLS = "skill-*-rollout.md"
 
 
 class _Folder:
@@ -150,6 +152,8 @@ class _Folder:
         # So would its decision beside this one's runs, should this job not reach its end.
         for stale_name in ("journal.jsonl", *DECISIONS):
             (path / stale_name).unlink(missing_ok=True)
+        for stale in path.glob(SKILLS):
+            stale.unlink()
 
     def write(self, name: str, text: str) -> None:
         target = self._path / name
@@ -303,10 +307,17 @@ def _write_decision(job: Job, done: Rollout, folder: _Folder, rng: np.random.Gen
     folder.write("plan.json", _json("plan", job, done.traffic, plan_dict(done.plan)))
     folder.write("manifests/baseline.sh", f"#!/bin/sh\nexec {done.commands.baseline}\n")
     folder.write("manifests/speculative.sh", f"#!/bin/sh\nexec {done.commands.speculative}\n")
-    folder.write("skill-eagle3-rollout.md", skill_markdown(_skill_facts(job, done), done.plan, verdicts, production.verdict, files=FILES))
+    folder.write(
+        skill_name(job.asked.method), skill_markdown(_skill_facts(job, done), done.plan, verdicts, production.verdict, files=FILES)
+    )
     title = f"{done.scenario.target.name}: {job.asked.method.value}, K = {done.scenario.speculation.draft_tokens}"
     page = report_html(done.comparisons, title=title, policy=job.policy, plan=done.plan, version=paceline.__version__, rng=rng)
     folder.write("report.html", page)
+
+
+def skill_name(method: Method) -> str:
+    """The skill's file: each method's plan is a skill of its own."""
+    return SKILLS.replace("*", method.value)
 
 
 FILES = {
@@ -327,6 +338,7 @@ def _skill_facts(job: Job, done: Rollout) -> SkillFacts:
         f"generated tokens by segment: {shares}."
     )
     return SkillFacts(
+        method=job.asked.method.value,
         target=done.scenario.target.name,
         hardware=f"{where.gpus} {where.gpu.name}, {where.dtype.value}",
         traffic=traffic,
@@ -341,7 +353,7 @@ def _json(kind: str, job: Job, traffic: Traffic, body: Mapping[str, Any]) -> str
         "made_by": "paceline rollout",
         "version": paceline.__version__,
         "arguments": dict(job.arguments),
-        "inputs": dict(traffic.inputs),
+        "inputs": {**config_hashes(job.asked), **traffic.inputs},
         "seed": job.simulation.seed,
     }
     document = {"schema": f"paceline.{kind}/1", "provenance": made, **body}

@@ -1,9 +1,12 @@
 """What is decided about: a target on its GPUs and how it would draft, from the names a user types."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from paceline.errors import BadInputError
+from paceline.errors import BadInputError, printable
+from paceline.files.found import sha256_of
 from paceline.files.modelconfig import read_model_config
 from paceline.forecast.config_json import model_from_config
 from paceline.forecast.draft_memory import DEFAULT_DRAFT_VOCAB, MemoryAnswer, draft_shape, memory
@@ -12,10 +15,11 @@ from paceline.forecast.shapes import gpu, model
 from paceline.hardware import DraftShape, Dtype, ModelShape
 from paceline.speculation.method import Method, Speculation, Tree
 
-__all__ = ["Asked", "Scenario", "on_disk", "resolved_model", "scenario"]
+__all__ = ["Asked", "Scenario", "config_hashes", "default_dtype", "on_disk", "resolved_model", "scenario"]
 
 TRIED_GPUS = (1, 2, 4, 8)
 ROOM_FOR_KV = 0.25
+DTYPES_OF_QUANTIZATION = {"fp8": Dtype.FP8, "awq": Dtype.INT4, "gptq": Dtype.INT4, "mxfp4": Dtype.FP4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,46 @@ def resolved_model(name: str) -> ModelShape:
         folder = path if path.is_dir() else path.parent
         return replace(shape, name=folder.resolve().name or shape.name)
     return model(name)
+
+
+def default_dtype(target: str) -> Dtype:
+    """The dtype of weights that were not asked for: what the config.json of a target on disk states, fp8 of a well-known name.
+
+    A config without quantisation is of 16 bits, whatever else it says: servers load float32 weights so.
+
+    Raises:
+        BadInputError: the file is no config, or is quantised in a way we do not know.
+
+    """
+    path = on_disk(target)
+    if path is None:
+        return Dtype.FP8
+    config = read_model_config(path)
+    inner = config.get("text_config")
+    stated = config.get("quantization_config") or (inner.get("quantization_config") if isinstance(inner, dict) else None)
+    return Dtype.BF16 if stated is None else _quantised(stated)
+
+
+def _quantised(stated: Any) -> Dtype:
+    told: Mapping[str, Any] = stated if isinstance(stated, dict) else {}
+    method = told.get("quant_method")
+    if method not in DTYPES_OF_QUANTIZATION or told.get("bits", 4) != 4:
+        raise BadInputError(
+            f"the target's config.json is quantised by {printable(method)}, of which we do not know the dtype; give --dtype"
+        )
+    return DTYPES_OF_QUANTIZATION[str(method)]
+
+
+def config_hashes(asked: Asked) -> dict[str, str]:
+    """SHA-256 of the config.json that target and draft are read from, by folder and name; none for well-known names.
+
+    Raises:
+        BadInputError: it cannot be read.
+
+    """
+    places = [path for path in (on_disk(each) for each in (asked.target, asked.draft) if each is not None) if path is not None]
+    files = [path / "config.json" if path.is_dir() else path for path in places]
+    return {f"{each.resolve().parent.name}/{each.name}": sha256_of(each) for each in files if each.is_file()}
 
 
 def scenario(asked: Asked) -> Scenario:

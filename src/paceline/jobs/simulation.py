@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.errors import BadInputError
+from paceline.forecast.engine_cost import EngineCost
 from paceline.forecast.step_cost import StepCost, step_cost
 from paceline.jobs.scenario import Scenario
 from paceline.run import Load, Run
@@ -40,6 +41,7 @@ class SimulationPlan:
         time_scale: how much faster than recorded a trace's own arrivals come.
         persistence: correlation of acceptance between neighbouring steps of a request.
         lengths: draft length by batch, None where every step drafts the same.
+        engine: what a calibration found the engine to cost, None for the packaged coefficients.
 
     """
 
@@ -53,6 +55,7 @@ class SimulationPlan:
     time_scale: float = 1.0
     persistence: float = 0.0
     lengths: LengthTable | Ladder | None = None
+    engine: EngineCost | None = None
 
     def __post_init__(self) -> None:
         """Reject sizes that no server has, before memory is asked for them.
@@ -169,4 +172,5 @@ def cost_of(scenario: Scenario, plan: SimulationPlan, *, draft_tokens: int) -> S
         draft=None if speculation is None else scenario.draft,
         max_tokens=plan.token_budget,
         max_requests=plan.max_requests,
+        engine=plan.engine,
     )

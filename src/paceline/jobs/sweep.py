@@ -23,6 +23,7 @@ import paceline
 from paceline.decide.surface import Corner, Point, Setting
 from paceline.errors import BadInputError, printable
 from paceline.files.whole import make_folder
+from paceline.forecast.calibrate import Calibration
 from paceline.forecast.speedup import Lengths, forecast
 from paceline.forecast.step_cost import StepCost
 from paceline.jobs.scenario import Asked, Scenario, scenario
@@ -61,12 +62,13 @@ class Grid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """What to sweep; `simulation` None asks for the forecast only."""
+    """What to sweep; `simulation` None asks for the forecast only, `calibration` None for the packaged coefficients."""
 
     asked: Asked
     grid: Grid
     output_tokens: int
     simulation: SimulationPlan | None
+    calibration: Calibration | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,8 @@ def _key(job: Sweep, setting: Setting) -> str:
         "output_tokens": job.output_tokens,
         "simulation": None if job.simulation is None else asdict(job.simulation),
     }
+    if job.calibration is not None:
+        depends["calibration"] = asdict(job.calibration)
     return hashlib.sha256(json.dumps(depends, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
@@ -217,6 +221,7 @@ def _compute(block: _Block) -> tuple[Point, ...]:
         lengths=_lengths(job, corner),
         draft_lengths=(block.draft_tokens,),
         utilisation=found.utilisation,
+        calibration=job.calibration,
     )
     ratio, even = row.step_time_ratio, row.break_even_alpha
     assert even is not None, "acceptance stated as α has full coverage"

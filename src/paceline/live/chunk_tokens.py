@@ -24,7 +24,7 @@ from paceline.verdict import Caution
 
 __all__ = ["ChunkTokens", "TokensFrom", "chunk_tokens"]
 
-OVERSHOOT_TOKENS = 256  # a draft accepted beyond the limit; more than that is a server that counts something else
+OVERSHOOT_TOKENS = 16  # a draft accepted beyond the limit; more than that is a server that counts something else
 
 
 class TokensFrom(StrEnum):
@@ -79,6 +79,12 @@ def chunk_tokens(reading: Reading, *, max_tokens: int, count_tokens: Callable[[s
     seen = sum(tokens)
     output_tokens = seen if total is None else max(total, seen)
     _compare(seen, total, tokens_from, cautions)
+    if output_tokens > max_tokens:
+        cautions.append(
+            Caution(
+                "more_tokens_than_asked", f"{output_tokens} output tokens came by {tokens_from.value} where {max_tokens} were asked for"
+            )
+        )
     return ChunkTokens(
         at_ns=tuple(chunks[place].at_ns for place in counting),
         tokens=tuple(tokens[place] for place in counting),

@@ -17,6 +17,8 @@ __all__ = ["Chunk", "Reading", "read_messages"]
 DONE = b"[DONE]"
 SAID_AT_THE_END = frozenset({"metrics", "sglext", "timings"})
 
+MOST_PROMPT_TOKENS = 10_000_000
+
 
 class Chunk(NamedTuple):  # as many as events, so no frozen dataclass
     """One message with text.
@@ -45,7 +47,7 @@ class Reading:
         chunks: messages with text, in order.
         tokens_so_far: the last running total, whatever message it stood in.
         messages: messages that raised the running total.
-        prompt_tokens: as stated.
+        prompt_tokens: as stated; None where it is more than any prompt has.
         finish_reason: as stated.
         fault: an error that the server reported in mid-stream.
         done: whether the stream said that it was over.
@@ -98,7 +100,7 @@ class Reading:
             self.unreadable += 1
             return
         self._add_total(usage.get("completion_tokens"))
-        if _is_count(usage.get("prompt_tokens")):
+        if _is_count(usage.get("prompt_tokens")) and usage["prompt_tokens"] <= MOST_PROMPT_TOKENS:
             self.prompt_tokens = usage["prompt_tokens"]
 
     def _add_timings(self, timings: object) -> None:
@@ -108,7 +110,7 @@ class Reading:
             return
         self._add_total(timings.get("predicted_n"))
         prompt, cached = timings.get("prompt_n"), timings.get("cache_n", 0)
-        if _is_count(prompt) and _is_count(cached):
+        if _is_count(prompt) and _is_count(cached) and prompt + cached <= MOST_PROMPT_TOKENS:
             self.prompt_tokens = prompt + cached
 
     def _add_total(self, total: object) -> None:

@@ -3,7 +3,7 @@
 An unknown end is written as a question mark, a missing figure as a dash.
 """
 
-from paceline.verdict import Decision, Estimate, Finding, Holds, Verdict, judge
+from paceline.verdict import UNFELT_RISE, Decision, Estimate, Finding, Holds, Verdict, judge
 
 __all__ = [
     "decision_reason",
@@ -92,7 +92,9 @@ def decision_reason(verdict: Verdict) -> str:
 
 def holds_beyond_bound(finding: Finding) -> bool:
     """Whether a claim holds for a reason that its bound alone does not give, so that `why` has to be read."""
-    return finding.holds is Holds.YES and finding.estimate is not None and judge(finding.claim, finding.estimate).holds is not Holds.YES
+    if finding.holds is not Holds.YES or finding.estimate is None:
+        return False
+    return finding.why.startswith(UNFELT_RISE) or judge(finding.claim, finding.estimate).holds is not Holds.YES
 
 
 def _claim_words(finding: Finding, verb: str) -> str:

@@ -7,7 +7,7 @@ from paceline.decide.lesson_gate import LessonVerdict
 from paceline.errors import NoEvidenceError
 from paceline.plan import Plan
 from paceline.speculation.counts import AcceptanceCounts
-from paceline.verdict import Estimate, Finding, Verdict
+from paceline.verdict import Estimate, Finding, Routing, Verdict
 
 __all__ = ["acceptance_dict", "estimate_dict", "plan_dict", "verdict_dict"]
 
@@ -78,6 +78,10 @@ def verdict_dict(verdict: Verdict, *, lesson: LessonVerdict | None, by_concurren
         "findings": [_finding_dict(each) for each in verdict.findings],
         "alpha": estimate_dict(verdict.alpha),
         "break_even_alpha": estimate_dict(verdict.break_even_alpha),
+        "tokens_per_step": estimate_dict(verdict.tokens_per_step),
+        "break_even_tokens_per_step": estimate_dict(verdict.break_even_tokens_per_step),
+        "requests_needed": verdict.requests_needed,
+        "routing": _routing_dict(verdict.routing),
         "lesson_verdict": None if lesson is None else _lesson_dict(lesson),
         "by_concurrency": [
             {
@@ -86,10 +90,31 @@ def verdict_dict(verdict: Verdict, *, lesson: LessonVerdict | None, by_concurren
                 "findings": [_finding_dict(finding) for finding in each.findings],
                 "alpha": estimate_dict(each.alpha),
                 "break_even_alpha": estimate_dict(each.break_even_alpha),
+                "requests_needed": each.requests_needed,
             }
             for each in by_concurrency
         ],
         "warnings": [{"code": each.code, "message": each.message} for each in verdict.warnings],
+    }
+
+
+def _routing_dict(routing: Routing | None) -> dict[str, Any] | None:
+    if routing is None:
+        return None
+    return {
+        "segments": [
+            {
+                "segment": each.name,
+                "share": each.share,
+                "speedup": estimate_dict(each.speedup),
+                "harmed_share": estimate_dict(each.slower),
+                "pays": each.pays,
+            }
+            for each in routing.segments
+        ],
+        "routed_segments": list(routing.routed),
+        "speedup": {"all_off": 1.0, "all_on": estimate_dict(routing.all_on), "routed": estimate_dict(routing.with_routing)},
+        "harmed_share": {"all_off": 0.0, "all_on": estimate_dict(routing.harmed_all_on), "routed": estimate_dict(routing.harmed_routed)},
     }
 
 

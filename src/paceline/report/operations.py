@@ -28,7 +28,7 @@ def lesson_verdict_text(lesson: LessonVerdict) -> str:
     return "\n".join([*lines, *(f"  {ascii_controls(each)}" for each in lesson.disagreements)])
 
 
-def rollout_text(comparisons: Sequence[Comparison], *, label: str, notes: Sequence[str], out: str) -> str:
+def rollout_text(comparisons: Sequence[Comparison], *, label: str, notes: Sequence[str], out: str, skill: str) -> str:
     """A line per concurrency, the deciding verdict in full, the textbook's beside it, and where the files are."""
     rows = [
         (
@@ -47,7 +47,7 @@ def rollout_text(comparisons: Sequence[Comparison], *, label: str, notes: Sequen
     if decisive.lesson is not None:
         parts.append(lesson_verdict_text(decisive.lesson))
     parts += [f"note: {ascii_controls(each)}" for each in notes]
-    parts.append(f"written to {ascii_controls(out)}: report.html, plan.md, verdict.json, runs/, manifests/, skill-eagle3-rollout.md")
+    parts.append(f"written to {ascii_controls(out)}: report.html, plan.md, verdict.json, runs/, manifests/, {skill}")
     return "\n\n".join(parts)
 
 

@@ -1,6 +1,7 @@
 """Two arms' latencies, throughput and acceptance, as a dictionary for `--json` and as text. Percentiles carry their intervals."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from math import inf
 from typing import Any
 
@@ -18,14 +19,27 @@ from paceline.simulate.saturation import Saturation
 from paceline.stats.goodput import Slo, goodput
 from paceline.stats.intervals import acceptance_estimates, clustered_quantile_intervals, mean_interval, quantile_interval
 from paceline.stats.paired import two_arms
+from paceline.stats.planning import measurement_plan
 from paceline.verdict import Estimate
 
-__all__ = ["acceptance_of", "arm_dict", "arms_dict", "arms_text", "goodput_dict", "harmed_requests", "paired_dict", "saturation_text"]
+__all__ = [
+    "acceptance_of",
+    "arm_dict",
+    "arms_dict",
+    "arms_text",
+    "goodput_dict",
+    "harmed_requests",
+    "paired_dict",
+    "plan_figures",
+    "plan_line",
+    "saturation_text",
+]
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 PER_REQUEST = ("ttft_s", "tpot_s", "e2e_s")
 SHOWN = ("p50", "p90", "p99")
 LATENCY_HEAD = ("latency", *(f"{arm} {each}" for arm in ("plain", "drafts") for each in SHOWN), "p99 ratio")
+LEAST_HARM = 1.005  # what is less is shown as 1.00 times, which is no harm
 HARMED_HEAD = ("harmed most", "segment", "plain TPOT", "with drafts", "ratio")
 MOST_HARMED = 10
 MOSTLY = 0.5  # of step time
@@ -128,7 +142,8 @@ def arms_text(baseline: Run, speculative: Run, body: Mapping[str, Any]) -> str:
         ("acceptance length τ", _ratio(acceptance.get("acceptance_length"))),
     ]
     tables = (columns(("", "plain", "with drafts"), served), columns(("", "value"), rows))
-    harmed = [columns(HARMED_HEAD, [_harmed_cells(each) for each in body["harmed"][:MOST_HARMED]])] if body.get("harmed") else []
+    shown = [each for each in body.get("harmed", ())[:MOST_HARMED] if each["tpot_ratio"] >= LEAST_HARM]
+    harmed = [columns(HARMED_HEAD, [_harmed_cells(each) for each in shown])] if shown else []
     return "\n\n".join([_latencies(*arms), *tables, *harmed])
 
 
@@ -188,6 +203,24 @@ def paired_dict(baseline: Run, speculative: Run, *, confidence: float) -> dict[s
         return {key: estimate_dict(quantile_interval(values, QUANTILES[key], confidence=confidence)) for key in SHOWN}
 
     return {latency: differences(latency) for latency in PER_REQUEST}
+
+
+def plan_figures(baseline: Run, speculative: Run, *, bound: float, confidence: float, power: float) -> dict[str, Any] | None:
+    """How many requests a measurement of these arms needs per arm (`MeasurementPlan`); None where no requests are paired."""
+    try:
+        pilot = two_arms(baseline, speculative, latency="tpot_s", segment=None)
+        return asdict(measurement_plan(pilot, bound=bound, confidence=confidence, power=power))
+    except NoEvidenceError:
+        return None
+
+
+def plan_line(plan: Mapping[str, Any]) -> str:
+    """The same as a sentence."""
+    needed = "no feasible number of requests" if plan["requests"] is None else f"{plan['requests']:,} requests per arm"
+    return (
+        f"to measure this: {needed} to tell the speed-up from {plan['bound']:g} ({percent(plan['power'])} power, pairs spread by "
+        f"{percent(plan['spread'])}), {plan['tail_requests']:,} to bound a P99; {plan['pairs']:,} show {percent(plan['detectable'])}"
+    )
 
 
 def saturation_text(found: Saturation) -> str:

@@ -19,6 +19,7 @@ class SkillFacts:
     """What the skill is filled in with.
 
     Attributes:
+        method: how it drafts, as `--method` names it.
         target: the model, as a title names it.
         hardware: GPUs and weights, as a title names them.
         traffic: one sentence about the traffic.
@@ -28,6 +29,7 @@ class SkillFacts:
 
     """
 
+    method: str
     target: str
     hardware: str
     traffic: str
@@ -42,7 +44,7 @@ def skill_markdown(facts: SkillFacts, plan: Plan, verdicts: tuple[Verdict, ...],
     description = f"Rolls out speculative decoding for {target} at {facts.concurrency} requests in flight, stage by stage, and back."
     listed = "\n".join(f"- `{name}`: {what}" for name, what in files.items())
     parts = [
-        f"---\nname: eagle3-rollout\ndescription: {_yaml(description)}\n---",
+        f"---\nname: {ascii_controls(facts.method)}-rollout\ndescription: {_yaml(description)}\n---",
         f"# {markdown_text(f'{facts.target} on {facts.hardware}')}",
         f"Traffic: {markdown_text(facts.traffic)} Production concurrency: {facts.concurrency} requests in flight.",
         f"**{decision_words(decisive.decision)}.** {markdown_text(decision_reason(decisive))}",

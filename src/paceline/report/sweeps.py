@@ -11,9 +11,11 @@ from paceline.decide.surface import Point, best_draft_lengths
 from paceline.errors import ascii_controls
 from paceline.report.figures import plain, times
 from paceline.report.text import columns
+from paceline.servers.batch_ranges import not_looked_at
 from paceline.servers.sglang.adaptive import adaptive_config, start_steps
 from paceline.servers.tensorrt_llm.schedule import draft_len_schedule
 from paceline.servers.vllm.config import batch_size_table, batch_size_table_cautions
+from paceline.verdict import Caution
 
 __all__ = ["server_options", "sweep_csv", "sweep_dict", "sweep_html", "sweep_text"]
 
@@ -63,8 +65,23 @@ def _for_alpha(alpha: float, best: Mapping[int, int], most_requests: int) -> dic
         "tensorrt_llm": None
         if schedule is None
         else {"max_draft_len": schedule[min(schedule)], "draft_len_schedule": {str(last): length for last, length in schedule.items()}},
-        "warnings": [asdict(each) for each in batch_size_table_cautions(table)] if any(best.values()) else [],
+        "warnings": [asdict(each) for each in (*batch_size_table_cautions(table), *_unknown(best, most_requests))]
+        if any(best.values())
+        else [],
     }
+
+
+def _unknown(best: Mapping[int, int], most_requests: int) -> tuple[Caution, ...]:
+    first = not_looked_at(best, most_requests=most_requests)
+    if first is None:
+        return ()
+    return (
+        Caution(
+            "batches_not_looked_at",
+            f"batches of {first} to {most_requests} were not looked at: the K of {first - 1} in flight goes on there, unproven; add "
+            f"{most_requests} to --concurrencies, or lower --max-requests to what the servers run",
+        ),
+    )
 
 
 def _row(point: Point) -> dict[str, Any]:

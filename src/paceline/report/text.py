@@ -9,11 +9,12 @@ from paceline.errors import ascii_controls
 from paceline.plan import Guard, Plan, Stage
 from paceline.report.figures import decision_reason, decision_words, holds_beyond_bound, holds_words, interval, milliseconds, times
 from paceline.report.latencies import LatencyRow
-from paceline.verdict import Verdict
+from paceline.verdict import Routing, Verdict
 
 __all__ = ["columns", "latency_table", "markdown_text", "plan_markdown", "verdict_text"]
 
 ESCAPES = {"<": "&lt;"} | {each: "\\" + each for each in "\\|*_[]"}
+PAYS = {True: "pays", False: "harms", None: "cannot tell"}
 LATENCY_HEAD = ("latency", "plain p50", "p99", "with drafts p50", "p99", "p99 ratio")
 
 
@@ -29,13 +30,37 @@ def verdict_text(verdict: Verdict) -> str:
     """The decision, its reason, every claim with its interval, and the warnings."""
     rows = [(str(each.claim), interval(each.estimate), holds_words(each.holds)) for each in verdict.findings]
     figures = f"acceptance {interval(verdict.alpha)}, break-even {interval(verdict.break_even_alpha)}"
+    if verdict.break_even_tokens_per_step is not None:
+        figures += f"\ntokens per step {interval(verdict.tokens_per_step)}, break-even {interval(verdict.break_even_tokens_per_step)}"
     parts = [f"{decision_words(verdict.decision)}: {ascii_controls(decision_reason(verdict))}"]
     if rows:
         parts.append(columns(("claim", "value", "answer"), rows))
     parts += [f"{each.claim}: {ascii_controls(each.why)}" for each in verdict.findings if holds_beyond_bound(each)]
-    parts.append(figures)
+    parts += [figures, *_routing(verdict.routing)]
+    if verdict.requests_needed is not None:
+        parts.append(f"about {verdict.requests_needed} requests per arm in all would settle what cannot be told")
     parts += [f"warning [{each.code}]: {ascii_controls(each.message)}" for each in verdict.warnings]
     return "\n\n".join(parts) + "\n"
+
+
+def _routing(routing: Routing | None) -> Iterator[str]:
+    """Which segments pay, and what sending only those to drafts is worth."""
+    if routing is None:
+        return
+    rows = [(each.name, f"{each.share:.0%}", interval(each.speedup), interval(each.slower), PAYS[each.pays]) for each in routing.segments]
+    yield columns(("segment", "requests", "speed-up", "slower requests", "drafting"), rows)
+    yield "\n".join(_routed(routing))
+
+
+def _routed(routing: Routing) -> Iterator[str]:
+    yield f"drafts for all: speed-up {interval(routing.all_on)}, {interval(routing.harmed_all_on)} of requests slower"
+    if not routing.routed:
+        yield "no segment gains: drafts for none"
+    elif len(routing.routed) == len(routing.segments):
+        yield "every segment gains: routing adds nothing"
+    else:
+        sent = ascii_controls(", ".join(routing.routed))
+        yield f"drafts for {sent} only: speed-up {interval(routing.with_routing)}, {interval(routing.harmed_routed)} of requests slower"
 
 
 def latency_table(rows: Sequence[LatencyRow]) -> str:

@@ -23,9 +23,20 @@ from paceline.run import Summary
 from paceline.servers.prometheus_text import Sample
 from paceline.verdict import Caution
 
-__all__ = ["Change", "Counters", "EngineCounters", "Vocabulary", "change", "gauge_summary", "positions", "read_series"]
+__all__ = [
+    "Change",
+    "Counters",
+    "EngineCounters",
+    "Vocabulary",
+    "change",
+    "every_counter_fell",
+    "gauge_summary",
+    "positions",
+    "read_series",
+]
 
 STARTED = "process_start_time_seconds"
+CREATED = "_created"
 LARGEST_EXACT = 2.0**53
 MOST_POSITIONS = 128
 
@@ -76,7 +87,8 @@ class Counters:
     Attributes:
         model: the served model's name, empty where the series do not say.
         engines: by engine, the value of each counter (`name`, for positions `name/position`) and gauge, the prefix taken off.
-        started_at_s: when the process started (Unix time), None where it does not say.
+        started_at_s: when the process started, or where it does not say when the first of the series was created (Unix time); None where
+            neither is exported.
 
     """
 
@@ -122,8 +134,32 @@ def read_series(samples: Iterable[Sample], vocabulary: Vocabulary, *, model: str
         if value is not None:
             key = _key(name, each, vocabulary)
             counters[key] = counters.get(key, 0.0) + value
-    started = [each.value for each in all_samples if each.name == STARTED and each.value is not None]
-    return Counters(model=chosen, engines=engines, started_at_s=started[0] if len(started) == 1 else None)
+    return Counters(model=chosen, engines=engines, started_at_s=_started(all_samples, vocabulary))
+
+
+def _started(samples: Sequence[Sample], vocabulary: Vocabulary) -> float | None:
+    stated = [each.value for each in samples if each.name == STARTED and each.value is not None]
+    if stated:
+        return stated[0] if len(stated) == 1 else None
+    created = [each.value for each in samples if each.value and each.name.endswith(CREATED) and _is_ours(each.name, vocabulary)]
+    return min(created, default=None)
+
+
+def _is_ours(name: str, vocabulary: Vocabulary) -> bool:
+    """Whether `…_created` belongs to a counter or a histogram that we read."""
+    stem = name.removesuffix(CREATED)
+    return any(vocabulary.series(f"{stem}{ending}") for ending in ("_total", "_count"))
+
+
+def every_counter_fell(before: Counters, after: Counters, vocabulary: Vocabulary) -> bool:
+    """Whether some counter changed between two scrapes, and all that changed fell: a restart, or the two are swapped."""
+    pairs = [
+        (value, after.engines.get(engine, {}).get(name, value))
+        for engine, values in before.engines.items()
+        for name, value in values.items()
+        if name not in vocabulary.gauges
+    ]
+    return any(now != then for then, now in pairs) and all(now <= then for then, now in pairs)
 
 
 def _chosen_model(models: set[str], model: str | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from paceline import __version__
 from paceline.errors import NoEvidenceError
-from paceline.run import Arm, Evidence, Load, Provenance, Run, Summary
+from paceline.run import Arm, Evidence, Load, Provenance, Run, Summary, lawful_summaries
 from paceline.servers.window import Window
 
 __all__ = ["to_run"]
@@ -26,10 +26,10 @@ def to_run(window: Window, *, arm: Arm | None, inputs: Mapping[str, str], window
     unknown = window.generation_tokens is None and window.gauges
     if not (window.generation_tokens or window.steps or window.drafts or window.drafted_tokens or window.stated or unknown):
         found = "; ".join(each.message for each in window.noted)
-        raise NoEvidenceError(
-            f"the server generated no token in this window; scrape before and after some traffic{found and f' ({found})'}"
-        )
+        remedy = "scrape before and after some traffic" if window_s is None else "send traffic while it watches, or give a longer --window"
+        raise NoEvidenceError(f"the server generated no token in this window; {remedy}{found and f' ({found})'}")
     counts = window.acceptance
+    summaries, unlawful = lawful_summaries(_summaries(window, window_s))
     arguments = {"model": window.model} if window.model else {}
     return Run(
         arm=arm or (Arm.SPECULATIVE if window.speculates else Arm.BASELINE),
@@ -38,7 +38,7 @@ def to_run(window: Window, *, arm: Arm | None, inputs: Mapping[str, str], window
         requests=None,
         acceptance_by_segment=None if counts is None else {"all": counts},
         step_seconds=window.step_seconds,
-        summaries=_summaries(window, window_s),
+        summaries=summaries,
         window_s=window_s,
         provenance=Provenance(
             made_by=window.source,
@@ -48,7 +48,7 @@ def to_run(window: Window, *, arm: Arm | None, inputs: Mapping[str, str], window
             inputs=inputs,
             seed=None,
         ),
-        cautions=window.cautions,
+        cautions=(*window.cautions, *unlawful),
     )
 
 

@@ -15,6 +15,7 @@ from math import isfinite
 
 from paceline.errors import BadInputError, is_count, printable
 from paceline.speculation.counts import AcceptanceCounts
+from paceline.speculation.method import MOST_DRAFT_TOKENS
 from paceline.verdict import Caution
 
 __all__ = ["OwnDrafts", "own_drafts"]
@@ -48,10 +49,29 @@ def own_drafts(said: Mapping[str, object], *, output_tokens: int, messages: int)
     `messages` that brought tokens (the first is prefill's) falls into that range, it tells which.
     """
     try:
-        return _own_drafts(said, output_tokens=output_tokens, messages=messages)
+        return _fitting(_own_drafts(said, output_tokens=output_tokens, messages=messages), output_tokens)
     except BadInputError as error:
         message = f"a server's counts of one request's drafts contradict each other, so they are left out: {error}"
         return OwnDrafts(None, None, None, (Caution("unlawful_acceptance", message),))
+
+
+def _fitting(found: OwnDrafts, output_tokens: int) -> OwnDrafts:
+    """The same, where the answer is long enough for its counts: a step emits a token at least, and a stop cuts off one draft at most.
+
+    Raises:
+        BadInputError: more steps, or more accepted, than the answer's tokens allow.
+
+    """
+    counts = found.counts
+    if counts is None:
+        return found
+    steps = max(counts.drafts, counts.steps or 0)
+    if steps > output_tokens:
+        raise BadInputError(f"{steps} steps in an answer of {output_tokens} tokens")
+    longest = min(-(-counts.drafted_tokens // counts.drafts), MOST_DRAFT_TOKENS) if counts.drafts else 0
+    if counts.accepted_tokens > output_tokens + longest:
+        raise BadInputError(f"{counts.accepted_tokens} drafted tokens accepted in an answer of {output_tokens}")
+    return found
 
 
 def _own_drafts(said: Mapping[str, object], *, output_tokens: int, messages: int) -> OwnDrafts:
@@ -111,7 +131,7 @@ def _llamacpp(said: Mapping[str, object]) -> OwnDrafts:
 def _steps(counts: AcceptanceCounts, *, longest_tokens: int, output_tokens: int, messages: int) -> int:
     """Decode steps of a request of which only the drafted ones are counted."""
     fewest = max(output_tokens - 1 - counts.accepted_tokens, counts.drafts)
-    return messages - 1 if fewest <= messages - 1 <= fewest + longest_tokens else fewest
+    return messages - 1 if fewest <= messages - 1 <= min(fewest + longest_tokens, output_tokens) else fewest
 
 
 def _positions(histogram: object, drafts: int) -> tuple[int, ...] | None:

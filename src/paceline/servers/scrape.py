@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from paceline.errors import BadInputError, printable
-from paceline.servers.counters import Counters
+from paceline.servers.counters import Counters, every_counter_fell
 from paceline.servers.llamacpp import metrics as llamacpp
 from paceline.servers.lmdeploy import metrics as lmdeploy
 from paceline.servers.prometheus_text import MalformedLine, parse_exposition
@@ -26,8 +26,9 @@ from paceline.servers.tensorrt_llm import metrics as tensorrt_llm
 from paceline.servers.tensorrt_llm.iterations import Iterations
 from paceline.servers.vllm import metrics as vllm
 from paceline.servers.window import Window
+from paceline.verdict import Caution
 
-__all__ = ["Dialect", "METRICS_WE_READ", "Scrape", "read_scrape", "window_of"]
+__all__ = ["Dialect", "METRICS_WE_READ", "Scrape", "read_scrape", "restart_or_swap", "window_of"]
 
 METRICS_WE_READ = "vLLM, SGLang, llama.cpp, LMDeploy or TensorRT-LLM"
 
@@ -82,6 +83,38 @@ def read_scrape(text: str, *, model: str | None) -> Scrape:
         raise BadInputError("it ends in the middle of a line: cut off; scrape again (a whole scrape ends with a newline)")
     _, read, _ = HOMES[found[0]]
     return Scrape(dialect=found[0], said=read(exposition.samples, model=model), malformed=exposition.malformed)
+
+
+VOCABULARIES = {
+    Dialect.VLLM: vllm.VOCABULARY,
+    Dialect.SGLANG: sglang.VOCABULARY,
+    Dialect.LLAMACPP: llamacpp.VOCABULARY,
+    Dialect.LMDEPLOY: lmdeploy.VOCABULARY,
+    Dialect.TENSORRT_LLM: tensorrt_llm.VOCABULARY,
+}
+
+
+def restart_or_swap(before: Scrape, after: Scrape) -> Caution | None:
+    """What to be cautious about where a later scrape may be the earlier one; None where nothing speaks for it.
+
+    Raises:
+        BadInputError: the scrapes are in the wrong order: the later one is of a process that started before, or every counter of one
+            process fell.
+
+    """
+    earlier, later = before.said, after.said
+    if isinstance(earlier, Iterations) or isinstance(later, Iterations) or before.dialect is not after.dialect:
+        return None
+    fell = every_counter_fell(earlier, later, VOCABULARIES[before.dialect])
+    if earlier.started_at_s is None or later.started_at_s is None:
+        told = (
+            "every counter fell between the two scrapes: the server restarted, or before and after are swapped; look at when each was taken"
+        )
+        return Caution("counters_all_fell", told) if fell else None
+    if later.started_at_s < earlier.started_at_s or (fell and later.started_at_s == earlier.started_at_s):
+        why = "every counter of one process fell" if later.started_at_s == earlier.started_at_s else "the later one is of an earlier start"
+        raise BadInputError(f"before and after look swapped: {why}; give them the other way round")
+    return None
 
 
 def window_of(scrapes: Sequence[Scrape]) -> Window:

@@ -165,7 +165,7 @@ class Window:
         """
         if self.drafts is None or self.drafted_tokens is None or self.accepted_tokens is None or self.ratios_only:
             return None
-        if self.drafts == self.drafted_tokens == self.accepted_tokens == 0:
+        if self.drafts == self.drafted_tokens == self.accepted_tokens == 0 or self.accepted_exceed_generated:
             return None
         return AcceptanceCounts(
             steps=self.steps,
@@ -185,7 +185,7 @@ class Window:
         """
         if self.ratios_only:
             return self.stated["alpha"].value if "alpha" in self.stated else None
-        if self.accepted_tokens is None or self.drafted_tokens is None:
+        if self.accepted_tokens is None or self.drafted_tokens is None or self.accepted_exceed_generated:
             return None
         if self.accepted_tokens > self.drafted_tokens:
             raise BadInputError(
@@ -196,12 +196,21 @@ class Window:
     @property
     def cautions(self) -> tuple[Caution, ...]:
         """What a reader must know before using these figures."""
-        derived = (_drafts(self), _steps(self), _positions(self), _tokens_per_step(self))
+        derived = (_drafts(self), _generated(self), _steps(self), _positions(self), _tokens_per_step(self))
         return (*self.noted, *(each for each in derived if each is not None))
 
     def with_cautions(self, noted: tuple[Caution, ...]) -> "Window":
         """The same window with more to be cautious about."""
         return replace(self, noted=(*self.noted, *noted))
+
+    @property
+    def accepted_exceed_generated(self) -> bool:
+        """Whether more drafted tokens were accepted than generated and cut off: a stop cuts one draft per request."""
+        if self.ratios_only or self.accepted_tokens is None or self.generation_tokens is None or not self.drafts:
+            return False
+        stops = max(self.first_tokens or 0, self.request_tokens.count if self.request_tokens else 0)
+        longest_tokens = -(-(self.drafted_tokens or 0) // self.drafts)
+        return self.accepted_tokens > self.generation_tokens + stops * longest_tokens
 
     @property
     def drafts_exceed_steps(self) -> bool:
@@ -227,6 +236,16 @@ def _drafts(window: Window) -> Caution | None:
     if window.drafts == 0:
         return Caution("nothing_drafted", "speculation is configured and drafted nothing here: not active, which is not an acceptance of 0")
     return None
+
+
+def _generated(window: Window) -> Caution | None:
+    if not window.accepted_exceed_generated:
+        return None
+    return Caution(
+        "accepted_exceed_generated",
+        f"{window.accepted_tokens} drafted tokens accepted, but {window.generation_tokens} generated: the counters are not of the same "
+        "requests, so there is no acceptance; scrape before and after whole requests",
+    )
 
 
 def _steps(window: Window) -> Caution | None:

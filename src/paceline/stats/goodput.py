@@ -4,7 +4,7 @@ A request is good where it finished and each promised latency holds for it; one 
 Refused and failed requests are not good (Zhong et al. 2024, DistServe, OSDI: goodput counts requests that meet every objective).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 import numpy as np
@@ -15,7 +15,7 @@ from paceline.run import Run
 from paceline.stats.intervals import wilson
 from paceline.verdict import Estimate
 
-__all__ = ["Goodput", "Slo", "goodput", "promised"]
+__all__ = ["Goodput", "Slo", "goodput", "promised", "promising"]
 
 NAMES = ("ttft_s", "tpot_s", "e2e_s")
 ARGUMENT = "slo"
@@ -112,3 +112,8 @@ def promised(run: Run) -> Slo:
     if text is None:
         raise NoEvidenceError("the run states no promised latencies, so it has no goodput; simulate --slo --out writes runs that do")
     return Slo.stated_in(text)
+
+
+def promising(run: Run, slo: Slo) -> Run:
+    """The run as one that states these promised latencies, whatever it stated before."""
+    return replace(run, provenance=replace(run.provenance, arguments={**run.provenance.arguments, ARGUMENT: str(slo)}))

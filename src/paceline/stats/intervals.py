@@ -19,7 +19,7 @@ from math import floor, isfinite, sqrt
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import bdtr, ndtri, stdtrit
+from scipy.special import bdtr, betaincinv, ndtri, stdtrit
 
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.speculation.counts import AcceptanceCounts
@@ -29,6 +29,7 @@ __all__ = [
     "acceptance_estimates",
     "clustered_quantile_interval",
     "clustered_quantile_intervals",
+    "exact_share",
     "mean_interval",
     "quantile_interval",
     "ratio_of_sums",
@@ -67,6 +68,26 @@ def wilson(*, successes: float, n: int, confidence: float) -> Estimate:
     half = z * sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     low, high = max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
     return Estimate(value=share, low=low, high=high, confidence=confidence, n=n)
+
+
+def exact_share(*, successes: int, n: int, confidence: float) -> Estimate:
+    """A share of `n` independent trials with the exact interval (Clopper and Pearson 1934): it never covers less than `confidence`.
+
+    Wider than `wilson`, whose coverage is right on average and may dip below; for a share that has to stay below a bound, such as failures.
+
+    Raises:
+        NoEvidenceError: no trials.
+        BadInputError: more successes than trials.
+
+    """
+    if n == 0:
+        raise NoEvidenceError("no trials, so there is no share")
+    if not 0 <= successes <= n:
+        raise BadInputError(f"{successes!r} successes in {n!r} trials")
+    tail = (1 - confidence) / 2
+    low = float(betaincinv(successes, n - successes + 1, tail)) if successes else 0.0
+    high = float(betaincinv(successes + 1, n - successes, 1 - tail)) if successes < n else 1.0
+    return Estimate(value=successes / n, low=low, high=high, confidence=confidence, n=n)
 
 
 def ratio_of_sums(

@@ -4,14 +4,14 @@ Where both arms served the same requests, a request is compared with itself: wha
 requests settle the question. Where they did not, each arm is resampled apart.
 
     ratio of means         Σ x_r / Σ y_r over pairs, or mean(x) / mean(y)        bootstrap-t
-    ratio of percentiles   Q(x) / Q(y)                                           percentiles of the resampled ratio
+    ratio of percentiles   Q(x) / Q(y)                                           order statistics of both arms, combined
 
-A percentile that the sample cannot bound (fewer than log(1 − confidence) / log q requests: 299 for the 99th at 95 %) has unknown ends.
+A percentile that the sample cannot bound (fewer than log((1 − confidence)/2) / log q requests: 368 for the 99th at 95 %) has unknown ends.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, floor, isfinite, log, sqrt
+from math import ceil, exp, floor, isfinite, log, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +20,20 @@ from scipy.special import ndtri, stdtrit
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.latency import has_sample, samples
 from paceline.run import RequestRecord, Run
-from paceline.stats.intervals import FEWEST_CLUSTERS, clustered_quantile_interval, ratio_of_sums, resampled_counts, resamples_for
+from paceline.stats.intervals import (
+    FEWEST_CLUSTERS,
+    ROUNDING,
+    clustered_quantile_interval,
+    quantile_interval,
+    ratio_of_sums,
+    resampled_counts,
+)
 from paceline.verdict import Estimate
 
 __all__ = [
     "TwoArms",
     "combined_ratio",
     "gap_quantile_ratio",
-    "log_ratio_spread",
     "mean_ratio",
     "minimum_detectable_effect",
     "quantile_ratio",
@@ -36,6 +42,7 @@ __all__ = [
     "requests_to_bound_quantile",
     "requests_to_settle",
     "same_requests",
+    "speedup_spread",
     "two_arms",
 ]
 
@@ -43,7 +50,6 @@ FloatArray = npt.NDArray[np.float64]
 
 MATCHED_SHARE = 0.9  # the pairs stand for both arms only if nearly every request has its twin
 MOST_REQUESTS = 10_000_000  # a difference that needs more is none
-BLOCK_VALUES = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,44 +162,35 @@ def _resampled_log_means(values: FloatArray, *, rng: np.random.Generator) -> tup
     return np.log(means), np.sqrt(variance) / means
 
 
-def quantile_ratio(
-    numerator: FloatArray, denominator: FloatArray, q: float, *, paired: bool, confidence: float, rng: np.random.Generator
-) -> Estimate:
-    """The q-quantile (type 7) of one arm over that of the other, with percentiles of the bootstrap (pairs drawn whole).
+def quantile_ratio(numerator: FloatArray, denominator: FloatArray, q: float, *, paired: bool, confidence: float) -> Estimate:
+    """The q-quantile (type 7) of one arm over that of the other, from the order statistics that hold each arm's quantile.
 
-    Both ends are None where an arm is too small to bound that quantile (`requests_to_bound_quantile`), or has fewer than 8 samples.
+    The distances to the ends of both arms add in squares on the log scale, less what pairs have in common: quantiles of
+    paired samples depend on each other as much as being above them does. An end is None where an arm has no order statistic for it
+    (`requests_to_bound_quantile`). Pairs that all have the very same ratio have no doubt.
 
     Raises:
         NoEvidenceError: an arm is empty or all zero, or its quantile is 0.
 
     """
     _need_positive(numerator, denominator)
-    n, below = min(numerator.size, denominator.size), float(np.quantile(denominator, q))
-    if below == 0:
+    up, down = (quantile_interval(each, q, confidence=confidence) for each in (numerator, denominator))
+    if down.value == 0:
         raise NoEvidenceError("the baseline's quantile is 0, so there is no ratio")
-    value = float(np.quantile(numerator, q)) / below
-    if n < max(FEWEST_CLUSTERS, requests_to_bound_quantile(max(q, 1 - q), confidence=confidence)):
-        return Estimate(value=value, low=None, high=None, confidence=confidence, n=n)
-    seed = int(rng.integers(2**63))
-    other = np.random.default_rng(seed if paired else seed + 1)
-    up = _resampled_quantiles(numerator, q, rng=np.random.default_rng(seed))
-    down = _resampled_quantiles(denominator, q, rng=other)
-    rows = min(up.size, down.size)
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        ratios = np.sort(np.nan_to_num(up[:rows] / down[:rows], nan=np.inf, posinf=np.inf))  # a draw that divides by 0 bounds nothing
-    rank = floor((1 - confidence) / 2 * rows)
-    low, high = min(value, float(ratios[rank])), max(value, float(ratios[-1 - rank]))
-    return Estimate(value=value, low=low, high=high if isfinite(high) else None, confidence=confidence, n=n)
+    if not paired:
+        return combined_ratio(up, down)
+    value, n = up.value / down.value, up.n
+    if n >= FEWEST_CLUSTERS and np.allclose(numerator, value * denominator, rtol=ROUNDING, atol=0):
+        return Estimate(value=value, low=value, high=value, confidence=confidence, n=n)
+    shared = _correlation(numerator > up.value, denominator > down.value)
+    return _combined(up, down, correlation=shared)
 
 
-def _resampled_quantiles(values: FloatArray, q: float, *, rng: np.random.Generator) -> FloatArray:
-    """The q-quantile of each resample, shape [resamples]; the same generator state draws the same positions."""
-    left, found = resamples_for(values.size), []
-    while left > 0:
-        rows = min(left, max(1, BLOCK_VALUES // values.size))
-        found.append(np.quantile(values[rng.integers(0, values.size, size=(rows, values.size))], q, axis=1))
-        left -= rows
-    return np.concatenate(found)
+def _correlation(left: npt.NDArray[np.bool_], right: npt.NDArray[np.bool_]) -> float:
+    """The correlation of two yes-or-no values, 0 where it is negative or one of them never changes: that makes no interval too short."""
+    shares = float(left.mean()), float(right.mean())
+    spread = sqrt(shares[0] * (1 - shares[0]) * shares[1] * (1 - shares[1]))
+    return max(0.0, (float((left & right).mean()) - shares[0] * shares[1]) / spread) if spread > 0 else 0.0
 
 
 def gap_quantile_ratio(baseline: Run, speculative: Run, q: float, *, segment: str | None, confidence: float) -> Estimate:
@@ -218,11 +215,16 @@ def combined_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
         NoEvidenceError: the denominator is 0.
 
     """
+    return _combined(numerator, denominator, correlation=0.0)
+
+
+def _combined(numerator: Estimate, denominator: Estimate, *, correlation: float) -> Estimate:
+    """The same where the errors depend on each other: less twice the product of the distances (Zou 2007, Psychological Methods 12)."""
     if denominator.value <= 0:
         raise NoEvidenceError("the baseline's value is 0, so there is no ratio")
     value = numerator.value / denominator.value
-    low = _far_end(numerator, numerator.low, denominator, denominator.high)
-    high = _far_end(numerator, numerator.high, denominator, denominator.low)
+    low = _far_end(numerator, numerator.low, denominator, denominator.high, correlation)
+    high = _far_end(numerator, numerator.high, denominator, denominator.low, correlation)
     return Estimate(
         value=value,
         low=None if low is None else value / low,
@@ -232,30 +234,33 @@ def combined_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
     )
 
 
-def _far_end(up: Estimate, up_end: float | None, down: Estimate, down_end: float | None) -> float | None:
+def _far_end(up: Estimate, up_end: float | None, down: Estimate, down_end: float | None, correlation: float) -> float | None:
     """By which factor, at least 1, the ratio may lie off on one side."""
     if up_end is None or down_end is None or min(up.value, up_end, down_end) <= 0:
         return None
-    return float(np.exp(np.hypot(log(up_end / up.value), log(down_end / down.value))))
+    a, b = abs(log(up_end / up.value)), abs(log(down_end / down.value))
+    return exp(sqrt(max(0.0, a * a + b * b - 2 * correlation * a * b)))
 
 
-def log_ratio_spread(arms: TwoArms) -> float:
-    """The standard deviation of log(speculative / baseline) over pairs: what a pilot tells `requests_needed`.
+def speedup_spread(arms: TwoArms) -> float:
+    """How much one pair says of the logarithm of Σ baseline / Σ speculative: its standard error times √pairs, what `requests_needed` asks.
+
+    About the standard deviation of the pairs' log-ratios, more where slow requests weigh more.
 
     Raises:
-        NoEvidenceError: the arms are not in pairs, or fewer than 8 pairs have two times above 0.
+        NoEvidenceError: the arms are not in pairs, there are fewer than 8, or an arm took no time.
 
     """
-    positive = (arms.baseline > 0) & (arms.speculative > 0) if arms.paired else np.zeros(0, dtype=bool)
-    if np.count_nonzero(positive) < FEWEST_CLUSTERS:
+    if not arms.paired or arms.n < FEWEST_CLUSTERS:
         raise NoEvidenceError("the spread of paired ratios needs at least 8 requests served by both arms")
-    return float(np.log(arms.speculative[positive] / arms.baseline[positive]).std(ddof=1))
+    _need_positive(arms.baseline, arms.speculative)
+    return float((arms.baseline / arms.baseline.mean() - arms.speculative / arms.speculative.mean()).std(ddof=1))
 
 
 def requests_needed(*, effect: float, spread: float, confidence: float, power: float) -> int:
-    """Requests per arm that show a mean paired log-ratio of `effect` with probability `power`, when single log-ratios spread by `spread`.
+    """Requests per arm that show a paired log-ratio of `effect` with probability `power`, when pairs spread by `spread`.
 
-    `effect` is |log(ratio) − log(bound)|; `spread` is the standard deviation of log(x_r / y_r) over pairs, from a pilot. Two-sided at
+    `effect` is |log(ratio) − log(bound)|; `spread` is what one pair says of it, from a pilot (`speedup_spread`). Two-sided at
     `confidence`, Student's t: the smallest n with n ≥ ((t_(1+confidence)/2 + t_power) · spread / effect)², at least 2.
 
     Raises:
@@ -273,7 +278,7 @@ def requests_needed(*, effect: float, spread: float, confidence: float, power: f
 
 
 def minimum_detectable_effect(*, n: int, spread: float, confidence: float, power: float) -> float:
-    """The smallest mean paired log-ratio that `n` pairs show with probability `power`: 0.05 is a change of 5 %.
+    """The smallest paired log-ratio that `n` pairs show with probability `power`: 0.05 is a change of 5 %.
 
     Raises:
         BadInputError: fewer than 2 pairs.
@@ -293,9 +298,10 @@ def _factor(quantile: Callable[[float], float], confidence: float, power: float)
 
 
 def requests_to_bound_quantile(q: float, *, confidence: float) -> int:
-    """The fewest requests whose largest value lies above the q-quantile with `confidence`: smallest n with 1 − qⁿ ≥ confidence.
+    """The fewest requests from which the two-sided interval of a quantile in the upper half has an upper end.
 
-    299 for the 99th percentile at 95 %.
+    Their largest value then lies above the q-quantile with probability (1 + confidence) / 2 or more: smallest n with
+    1 − qⁿ ≥ (1 + confidence) / 2. 368 for the 99th percentile at 95 %.
 
     Raises:
         BadInputError: q or confidence outside (0, 1).
@@ -303,8 +309,9 @@ def requests_to_bound_quantile(q: float, *, confidence: float) -> int:
     """
     if not (0 < q < 1 and 0 < confidence < 1):
         raise BadInputError(f"quantile {q!r} and confidence {confidence!r} must lie between 0 and 1")
-    n = max(1, floor(log(1 - confidence) / log(q)))
-    while 1 - q**n < confidence:
+    tail = (1 - confidence) / 2
+    n = max(1, floor(log(tail) / log(q)))
+    while q**n > tail:
         n += 1
     return n
 

@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from paceline.errors import BadInputError, UnknownNameError
 
-__all__ = ["KNOWN_FIELDS", "SegmentRule", "SegmentRuleKind", "UNLABELLED", "segment_rule"]
+__all__ = ["KNOWN_FIELDS", "SegmentRule", "SegmentRuleKind", "UNLABELLED", "named_fields", "segment_rule"]
 
 UNLABELLED = "unlabelled"
 SINGLE = "all"
@@ -99,6 +99,12 @@ def segment_rule(*, name: str | None, field: str | None) -> SegmentRule:
     if name not in named:
         raise UnknownNameError("segment rule", name, named)
     return SegmentRule(kind=named[name], fields=())
+
+
+def named_fields(row: dict[str, object]) -> tuple[str, ...]:
+    """The fields of a log's line that hold a name, one level of nesting included: what could name a segment."""
+    nested = (f"{outer}.{inner}" for outer, value in row.items() if isinstance(value, dict) for inner in value)
+    return tuple(field for field in (*row, *nested) if _label(row, field) is not None)
 
 
 def _label(row: dict[str, object], field: str) -> str | None:

@@ -9,10 +9,20 @@ from collections.abc import Mapping, Sequence
 
 from paceline.errors import BadInputError
 from paceline.files.benchfile.fields import Fields, as_object
+from paceline.servers.stated_rates import differing
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.verdict import Caution
 
-__all__ = ["FROM_MESSAGES", "INCONSISTENT", "LENGTH_IS_CONDITIONAL", "counted", "histogram_counts", "positions_of", "request_counts"]
+__all__ = [
+    "FROM_MESSAGES",
+    "INCONSISTENT",
+    "LENGTH_IS_CONDITIONAL",
+    "counted",
+    "histogram_counts",
+    "positions_of",
+    "request_counts",
+    "request_doubts",
+]
 
 DERIVED = Caution(
     "steps_derived",
@@ -126,6 +136,19 @@ def request_counts(told: Fields, *, output_tokens: int | None, chunks: int | Non
     except BadInputError:
         return None
     return counts if (counts.drafts, counts.accepted_tokens) == (drafts, accepted) else None
+
+
+def request_doubts(told: Fields, counts: AcceptanceCounts | None) -> tuple[Caution, ...]:
+    """What the rate and the length that vLLM states beside one request's counts say otherwise.
+
+    Raises:
+        BadInputError: one that is no number.
+
+    """
+    if counts is None:
+        return ()
+    stated = {"alpha": told.number("draft_acceptance_rate"), "acceptance_length": told.number("mean_acceptance_length")}
+    return differing(stated, drafts=counts.drafts, drafted_tokens=counts.drafted_tokens, accepted_tokens=counts.accepted_tokens)
 
 
 def _histogram(told: Fields) -> dict[int, int] | None:

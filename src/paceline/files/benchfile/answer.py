@@ -7,7 +7,7 @@ vLLM puts them under `metrics.speculative_decoding` (0.29 on, with a server flag
 from pathlib import Path
 
 from paceline.errors import BadInputError, NoEvidenceError, printable
-from paceline.files.benchfile.acceptance import request_counts
+from paceline.files.benchfile.acceptance import request_counts, request_doubts
 from paceline.files.benchfile.assemble import Told, found_of, stated_load, summary
 from paceline.files.benchfile.documents import whole_document
 from paceline.files.benchfile.fields import Fields, as_object
@@ -44,6 +44,7 @@ def read_answer(path: Path) -> tuple[Found, ...]:
         if counts is None:
             raise BadInputError(f"{printable(path.name)}: the answer's counts of drafts contradict each other")
         told.acceptance = {"all": counts}
+        told.cautions += request_doubts(spec, counts)
     elif timings.has("draft_n"):
         drafted, accepted = timings.count("draft_n") or 0, timings.count("draft_n_accepted") or 0
         if accepted > drafted:

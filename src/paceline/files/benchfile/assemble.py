@@ -11,7 +11,7 @@ from paceline.errors import BadInputError, NoEvidenceError, printable
 from paceline.files.benchfile.fields import Fields
 from paceline.files.benchfile.requests import Seen, detail_cautions, detail_of, latency_summaries, record_of, summary_name
 from paceline.files.found import Found, load_words
-from paceline.run import Arm, Evidence, Load, Outcome, Provenance, RequestRecord, Run, Summary
+from paceline.run import Arm, Evidence, Load, Outcome, Provenance, RequestRecord, Run, Summary, lawful_summaries
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Method, Speculation
 from paceline.verdict import Caution
@@ -82,6 +82,7 @@ def found_of(told: Told, *, made_by: str, inputs: Mapping[str, str]) -> Found:
         BadInputError: what was told is unlawful.
 
     """
+    summaries, unlawful = lawful_summaries(told.summaries)
     run = Run(
         arm=told.arm or Arm.BASELINE,
         speculation=told.speculation,
@@ -89,12 +90,12 @@ def found_of(told: Told, *, made_by: str, inputs: Mapping[str, str]) -> Found:
         requests=told.requests,
         acceptance_by_segment=told.acceptance,
         step_seconds=told.step_seconds,
-        summaries=told.summaries,
+        summaries=summaries,
         window_s=told.window_s,
         provenance=Provenance(
             made_by=made_by, version=__version__, evidence=told.evidence, arguments=told.arguments, inputs=inputs, seed=None
         ),
-        cautions=tuple(dict.fromkeys(told.cautions)),
+        cautions=tuple(dict.fromkeys((*told.cautions, *unlawful))),
     )
     return Found(label=told.label, run=run, arm_stated=told.arm is not None)
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from paceline.errors import BadInputError, NoEvidenceError, printable
-from paceline.files.benchfile.acceptance import FROM_MESSAGES, INCONSISTENT, request_counts
+from paceline.files.benchfile.acceptance import FROM_MESSAGES, INCONSISTENT, request_counts, request_doubts
 from paceline.files.benchfile.assemble import (
     MILLISECONDS,
     Told,
@@ -130,6 +130,7 @@ def _requests(fields: Fields, told: Told) -> None:
     seen: list[Seen] = []
     answers: list[str | None] = []
     drafting = contradicting = 0
+    doubts: tuple[Caution, ...] = ()
     prompts: Counter[str] = Counter()
     for kind, outcome in OUTCOMES.items():
         for i, value in enumerate(fields.object("requests").list(kind) or []):
@@ -140,6 +141,7 @@ def _requests(fields: Fields, told: Told) -> None:
             drafting += spec.has("num_spec_steps")
             each = _seen(request, spec, f"{name}/{prompts[name]}", outcome, told, origin_s=origin_s)
             contradicting += spec.has("num_spec_steps") and each.is_finished and each.acceptance is None
+            doubts = doubts or request_doubts(spec, each.acceptance)
             seen.append(each)
             answers.append(request.text("output"))
     if len(seen) > 1 and len(prompts) == 1:
@@ -150,6 +152,7 @@ def _requests(fields: Fields, told: Told) -> None:
     told.summaries = {name: each for name, each in told.summaries.items() if not name.startswith("token_weighted")}
     requests_of(seen, told)
     answers_cautions(answers, told)
+    told.cautions += doubts
     if drafting:
         _speculation(seen, told, contradicting=contradicting)
 

@@ -36,6 +36,7 @@ __all__ = ["is_sglang", "read_sglang"]
 MADE_BY = "sglang bench_serving"
 METRICS = {"ttft": "ttft_s", "tpot": "tpot_s", "e2e_latency": "e2e_s"}
 STATISTICS = {"mean": "mean", "median": "p50", "p90": "p90", "p95": "p95", "p99": "p99"}
+LIMITS = ("max_running_requests", "speculative_accept_threshold_single", "speculative_accept_threshold_acc")
 RANDOM = ("random", "random-ids", "generated-shared-prefix")
 
 
@@ -88,6 +89,8 @@ def _arguments(fields: Fields, told: Told) -> None:
     model = fields.object("server_info").text("model_path")
     if model is not None:
         told.arguments["model"] = plain_name(model)
+    server = fields.object("server_info").values
+    told.arguments |= {name: f"{server[name]:g}" for name in LIMITS if type(server.get(name)) in (int, float)}
     if fields.text("dataset_name") in RANDOM:
         told.note(
             "random_dataset", "prompts were random tokens: acceptance on them is not that of real traffic; measure on your own prompts"

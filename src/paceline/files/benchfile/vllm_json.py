@@ -35,6 +35,7 @@ from paceline.files.benchfile.fields import Fields, as_object, finite, numbers
 from paceline.files.benchfile.requests import Seen, instants_after
 from paceline.files.found import Found, sha256_of
 from paceline.run import Arm, Outcome
+from paceline.servers.stated_rates import differing
 from paceline.speculation.method import Speculation
 from paceline.verdict import Caution
 
@@ -311,6 +312,9 @@ def _speculation(fields: Fields, told: Told, *, completed: int, seen: list[Seen]
         steps=gaps,
     )
     told.acceptance = {"all": counts}
+    percent = fields.number("spec_decode_acceptance_rate")
+    stated = {"alpha": None if percent is None else percent / 100, "acceptance_length": fields.number("spec_decode_acceptance_length")}
+    told.cautions += differing(stated, drafts=drafts, drafted_tokens=drafted, accepted_tokens=accepted)
     told.cautions += [*noted, SERVER_COUNTERS]
     told.note("temperature_unstated", "the file does not say at which temperature was sampled, and acceptance moves with it")
 

@@ -15,6 +15,7 @@ from paceline.files.benchfile.fields import Fields
 from paceline.files.benchfile.vllm_json import SERVER_COUNTERS, itl_doubts
 from paceline.files.found import Found, sha256_of
 from paceline.run import Arm
+from paceline.servers.stated_rates import differing
 
 __all__ = ["is_vllm_text", "read_vllm_text"]
 
@@ -159,6 +160,9 @@ def _speculation(fields: Fields, options: Fields, told: Told, completed: int) ->
         steps=None,
     )
     told.acceptance = {"all": counts}
+    percent = fields.number("Acceptance rate (%)")
+    stated = {"alpha": None if percent is None else percent / 100, "acceptance_length": fields.number("Acceptance length")}
+    told.cautions += differing(stated, drafts=drafts, drafted_tokens=drafted, accepted_tokens=accepted)
     told.cautions += [*noted, SERVER_COUNTERS]
     position = 0
     while fields.has(f"Position {position}"):

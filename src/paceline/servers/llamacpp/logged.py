@@ -14,7 +14,7 @@ from itertools import zip_longest
 
 from paceline import __version__
 from paceline.errors import BadInputError, NoEvidenceError
-from paceline.run import Arm, Evidence, Load, Provenance, Run, Summary
+from paceline.run import Arm, Evidence, Load, Provenance, Run, Summary, lawful_summaries
 from paceline.servers.llamacpp.log import Timing
 from paceline.servers.llamacpp.log_requests import LoggedRequest, RequestLog, logged_requests
 from paceline.servers.rounded_counts import Between, Printed, Rebuilt, rebuilt
@@ -70,6 +70,7 @@ def run_of_log(lines: Iterable[str], *, inputs: Mapping[str, str], most: int) ->
     counts = _counts(pooled)
     decoded = [each.timing for each in timed if (each.timing.generated_tokens or 0) > 1 and each.timing.decode_s]
     decode_s = sum(each.decode_s or 0 for each in decoded)
+    summaries, unlawful = lawful_summaries(_paces(timed) | _acceptance(pooled, counts))
     return Run(
         arm=Arm.SPECULATIVE if pooled.drafted_tokens or log.drafters else Arm.BASELINE,
         speculation=_speculation(log, pooled),
@@ -77,7 +78,7 @@ def run_of_log(lines: Iterable[str], *, inputs: Mapping[str, str], most: int) ->
         requests=None,
         acceptance_by_segment=None if counts is None else {"all": counts},
         step_seconds=decode_s / pooled.steps if pooled.steps and len(decoded) == len(timed) and not pooled.contradictory else None,
-        summaries=_paces(timed) | _acceptance(pooled, counts),
+        summaries=summaries,
         window_s=None,
         provenance=Provenance(
             made_by="llama.cpp log",
@@ -87,7 +88,7 @@ def run_of_log(lines: Iterable[str], *, inputs: Mapping[str, str], most: int) ->
             inputs=inputs,
             seed=None,
         ),
-        cautions=tuple(_cautions(log, timed, pooled, counts)),
+        cautions=(*_cautions(log, timed, pooled, counts), *unlawful),
     )
 
 

@@ -2,7 +2,7 @@
 
 The counters exist whether or not drafts are configured, so drafts since the start tell the arm. `iter_token_latency` is observed per
 request and step. `time_per_output_token_seconds` is per step too (gap / its tokens), no TPOT of a finished request, and is not read; nor
-are the gauges (`…_mean_accept_length` and the like), which are ratios of the same counters since the start.
+are the gauges (`…_mean_accept_length` and the like), which are ratios of the same counters since the start: one scrape holds them together.
 Source: LMDeploy 0.18.0, lmdeploy/metrics/loggers.py; read, not run.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from paceline.servers.counters import Counters, Vocabulary, change, gauge_summary, positions, read_series
 from paceline.servers.prometheus_text import Sample
+from paceline.servers.stated_rates import differing
 from paceline.servers.window import Window, observed, whole
 from paceline.verdict import Caution
 
@@ -22,6 +23,8 @@ ACCEPTED = "spec_decode_num_accepted_tokens_total"
 PER_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
 GENERATED = "generation_tokens_total"
 PROMPT = "prompt_tokens_total"
+RATE = "spec_decode_mean_accept_rate"
+LENGTH = "spec_decode_mean_accept_length"
 RUNNING = "num_requests_running"
 FIRST_TOKEN = "time_to_first_token_seconds"  # noqa: S105 - a metric's name, no password
 STEP_GAP = "iter_token_latency"
@@ -35,7 +38,7 @@ VOCABULARY = Vocabulary(
     prefix=re.compile(r"lmdeploy[:_]"),
     counts=frozenset({DRAFTS, DRAFTED, ACCEPTED, GENERATED, PROMPT, *(f"{each}_count" for each in HISTOGRAMS)}),
     totals=frozenset(f"{each}_sum" for each in HISTOGRAMS),
-    gauges=frozenset({RUNNING}),
+    gauges=frozenset({RUNNING, RATE, LENGTH}),
     by_position={PER_POSITION: "position"},
     splits=frozenset(),
     aliases={},
@@ -96,5 +99,21 @@ def window(scrapes: Sequence[Counters]) -> Window:
         missing_remedy="LMDeploy counts all of them from 0.18 on",
         ratios_only=False,
         stated={},
-        noted=(*changed.noted, *(() if speculates or DRAFTS not in total else (OFF,))),
+        noted=(*changed.noted, *(() if speculates or DRAFTS not in total else (OFF,)), *_differing(scrapes)),
+    )
+
+
+def _differing(scrapes: Sequence[Counters]) -> tuple[Caution, ...]:
+    """What the gauges say otherwise than the counters since the start, in one scrape."""
+    if len(scrapes) > 1:
+        return ()
+    return tuple(
+        caution
+        for each in scrapes[0].engines.values()
+        for caution in differing(
+            {"alpha": each.get(RATE), "acceptance_length": each.get(LENGTH)},
+            drafts=whole(each, DRAFTS),
+            drafted_tokens=whole(each, DRAFTED) or 0,
+            accepted_tokens=whole(each, ACCEPTED) or 0,
+        )
     )

@@ -15,7 +15,7 @@ from paceline.servers.counters import Counters
 from paceline.servers.sglang.accept_rate import rate_meaning
 from paceline.verdict import Caution
 
-__all__ = ["GAUGES", "GaugeFigures", "draft_width", "gauge_figures"]
+__all__ = ["GAUGES", "LENGTH", "RATE", "GaugeFigures", "draft_width", "gauge_figures"]
 
 LENGTH = "spec_accept_length"
 RATE = "spec_accept_rate"

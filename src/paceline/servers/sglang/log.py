@@ -30,6 +30,9 @@ ARGS = re.compile(r"server_args=ServerArgs\(")
 ARG = re.compile(
     r"\b(model_path|served_model_name|speculative_(?:algorithm|num_steps|eagle_topk|num_draft_tokens))=(?:'([^']{1,300})'|(\d{1,6})\b)"
 )
+LIMIT = re.compile(
+    r"\b(max_running_requests|speculative_accept_threshold_(?:single|acc)|simulate_acc_len)=(\d{1,9}(?:\.\d{1,9})?)(?=[,)]|$)"
+)
 METHODS = {
     "EAGLE": Method.EAGLE,
     "EAGLE3": Method.EAGLE3,
@@ -72,6 +75,7 @@ class ServerArgs:
     steps: int | None
     topk: int | None
     width: int | None
+    limits: tuple[tuple[str, str], ...]  # what bears on a comparison: the batch's limit, thresholds below which drafts are let through
 
 
 def is_sglang_line(line: str) -> bool:
@@ -116,6 +120,7 @@ def _args(text: str) -> ServerArgs:
         steps=steps,
         topk=topk,
         width=width,
+        limits=tuple(sorted((found[1], found[2]) for found in LIMIT.finditer(text))),
     )
 
 

@@ -62,12 +62,18 @@ def run_of_log(lines: Iterable[str], *, inputs: Mapping[str, str], most: int) ->
             made_by="sglang log",
             version=__version__,
             evidence=Evidence.MEASURED,
-            arguments={"engines": str(ranks)} | ({"model": models.pop()} if len(models) == 1 else {}),
+            arguments={"engines": str(ranks)} | ({"model": models.pop()} if len(models) == 1 else {}) | _limits(starts),
             inputs=inputs,
             seed=None,
         ),
         cautions=(*noted, *_cautions(verified, decodes, starts, width=width, idle=idle, ranks=ranks)),
     )
+
+
+def _limits(starts: list[ServerArgs]) -> dict[str, str]:
+    """What every start told alike."""
+    told = {each.limits for each in starts}
+    return dict(told.pop()) if len(told) == 1 else {}
 
 
 def _read(lines: Iterable[str], most: int) -> tuple[list[DecodeLine], list[ServerArgs], list[Caution]]:
@@ -120,7 +126,7 @@ def _acceptance(verified: list[DecodeLine], width: int | None) -> dict[str, Summ
     length, n = sum((each.length or 0) * each.running for each in verified) / weight, len(verified)
     found = {"acceptance_length": Summary(value=length, statistic="pooled", n=n, low=max(1.0, length - HALF), high=length + HALF)}
     if width is not None:
-        low, value, high = (max(0.0, each - 1) / (width - 1) for each in (length - HALF, length, length + HALF))
+        low, value, high = (min(max(0.0, each - 1) / (width - 1), 1.0) for each in (length - HALF, length, length + HALF))
         found["alpha"] = Summary(value=value, statistic="pooled", n=n, low=low, high=high)
     return found
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from paceline.errors import BadInputError, is_count, printable
 from paceline.run import Summary
+from paceline.servers.stated_rates import differing
 from paceline.servers.window import Observed, Window
 from paceline.verdict import Caution
 
@@ -41,6 +42,7 @@ class Iteration:
     drafted_tokens: int | None
     accepted_tokens: int | None
     drafts: int | None
+    stated_length: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +86,20 @@ def _iteration(place: int, given: object) -> Iteration:
         raise BadInputError(f"element {place} of the list is no iteration (a JSON object with iter, iterLatencyMS, specDecodingStats)")
     batching, speculation = _part(given, "inflightBatchingStats"), _part(given, "specDecodingStats")
     drafted, accepted, drafts = (_count(speculation, name, place) for name in SPECULATION)
+    length = _seconds(speculation, "acceptanceLength", place, unit=1.0)
     number = _count(given, "iter", place)
     if number is None:
         raise BadInputError(f"element {place} of the list has no iter, so it cannot be told from its repetition")
     return Iteration(
         rank=_count(given, "attentionDpRank", place) or 0,
         number=number,
-        latency_s=_seconds(given, "iterLatencyMS", place),
+        latency_s=_seconds(given, "iterLatencyMS", place, unit=MILLISECONDS),
         generating=_count(batching, "numGenRequests", place),
         active=_count(given, "numActiveRequests", place),
         drafted_tokens=drafted,
         accepted_tokens=accepted,
         drafts=drafts,
+        stated_length=length,
     )
 
 
@@ -115,13 +119,13 @@ def _count(given: Mapping[str, Any], name: str, place: int) -> int | None:
     return value
 
 
-def _seconds(given: Mapping[str, Any], name: str, place: int) -> float | None:
+def _seconds(given: Mapping[str, Any], name: str, place: int, *, unit: float) -> float | None:
     value = given.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < LARGEST_EXACT and isfinite(value)):
-        raise BadInputError(f"element {place}: {name} = {printable(value)} is not a time from 0 on")
-    return value / MILLISECONDS
+        raise BadInputError(f"element {place}: {name} = {printable(value)} is not a number from 0 on")
+    return value / unit
 
 
 def window(readings: Sequence[Iterations]) -> Window:
@@ -157,8 +161,22 @@ def window(readings: Sequence[Iterations]) -> Window:
         missing_remedy="TensorRT-LLM states them with enable_iter_perf_stats: true",
         ratios_only=False,
         stated={},
-        noted=noted,
+        noted=(*noted, *_differing(speculating)),
     )
+
+
+def _differing(listed: Sequence[Iteration]) -> tuple[Caution, ...]:
+    """The first iteration whose stated acceptance length is not that of its counts."""
+    for each in listed:
+        found = differing(
+            {"acceptance_length": each.stated_length},
+            drafts=each.drafts,
+            drafted_tokens=each.drafted_tokens or 0,
+            accepted_tokens=each.accepted_tokens or 0,
+        )
+        if found:
+            return found
+    return ()
 
 
 def _listed(readings: Sequence[Iterations]) -> tuple[list[Iteration], tuple[Caution, ...]]:

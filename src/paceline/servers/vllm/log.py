@@ -43,6 +43,7 @@ FIGURES = {
     "emitted": re.compile(r"Number of emitted tokens: (\d{1,15})\b"),
     "longest": re.compile(r"Number of speculative tokens: (\d{1,4})\b"),
     "depth": re.compile(r"Current speculative depth: (\d{1,4})\b"),
+    "rate": re.compile(r"Draft acceptance rate: (\d(?:\.\d{1,6})?)(?![\d.])"),
     "length": re.compile(r"Mean acceptance length: (\d{1,4}(?:\.\d{1,6})?)"),
     "drafted_per_s": re.compile(r"Drafted throughput: (\d{1,12}(?:\.\d{1,6})?) ?tokens/s"),
     "efficiency": re.compile(r"System efficiency: (\d(?:\.\d{1,6})?)"),
@@ -90,6 +91,7 @@ class V0Totals:
     emitted_tokens: int
     draft_tokens: int
     efficiency: float | None
+    rate: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,7 @@ def _speculation(text: str) -> Interval | V0Totals | None:
             emitted_tokens=int(figures["emitted"]),
             draft_tokens=int(figures["longest"]),
             efficiency=float(figures["efficiency"]) if "efficiency" in figures else None,
+            rate=float(figures["rate"]) if "rate" in figures else None,
         )
     rates, per_s = RATES.search(text), float(figures.get("drafted_per_s", 0))
     return Interval(

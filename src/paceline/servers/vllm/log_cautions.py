@@ -96,6 +96,13 @@ def _of_totals(life: PooledTotals) -> Iterator[Caution]:
     )
     if life.resets:
         yield Caution("counter_reset", f"the totals fell {life.resets} times: restarts; the last line before each was added up")
+    yield from life.differing
+    if not life.is_possible:
+        yield Caution(
+            "totals_contradict",
+            f"{life.emitted_tokens} tokens emitted and {life.accepted_tokens} accepted of {life.drafted_tokens} drafted in {life.drafts} "
+            "drafts cannot all be right: alpha and acceptance length are left out",
+        )
     if life.efficiency_disagrees:
         yield Caution(
             "efficiency_disagrees", "the printed system efficiency is not emitted / (drafts (K + 1)): not every draft had K tokens"

@@ -10,9 +10,11 @@ from itertools import zip_longest
 
 from paceline.errors import BadInputError
 from paceline.servers.rounded_counts import Between, Printed, rebuilt
+from paceline.servers.stated_rates import differing
 from paceline.servers.vllm.config import NAMES
 from paceline.servers.vllm.log import EngineStart, Interval, Spoken, V0Totals
 from paceline.speculation.method import Method
+from paceline.verdict import Caution
 
 __all__ = ["PooledIntervals", "PooledTotals", "method_of", "pool_intervals", "pool_totals"]
 
@@ -51,13 +53,19 @@ class PooledIntervals:
 
 @dataclass(frozen=True, slots=True)
 class PooledTotals:
-    """The V0 engine's totals, the last of each life added up; `resets` says how often they fell."""
+    """The V0 engine's totals, the last of each life added up; `resets` says how often they fell, `differing` where
+    a printed rate is not that of its totals.
+
+    `is_possible`: each life emitted at least one token per draft and at most K + 1, and accepted no more than it drafted.
+    """
 
     accepted_tokens: int
     drafted_tokens: int
     emitted_tokens: int
     drafts: int
+    is_possible: bool
     resets: int
+    differing: tuple[Caution, ...]
     efficiency_disagrees: bool
 
 
@@ -150,13 +158,25 @@ def pool_totals(spoken: Iterable[Spoken]) -> PooledTotals:
         drafted_tokens=drafted,
         emitted_tokens=emitted,
         drafts=sum(_v0_drafts(each) for each in lives),
+        is_possible=all(_is_possible(each) for each in lives),
         resets=len(lives) - 1,
+        differing=tuple(dict.fromkeys(caution for each in lives for caution in _differing(each))),
         efficiency_disagrees=any(_efficiency_disagrees(each) for each in lives),
     )
 
 
 def _v0_drafts(said: V0Totals) -> int:
     return round(said.drafted_tokens / said.draft_tokens)
+
+
+def _differing(said: V0Totals) -> tuple[Caution, ...]:
+    """What the printed rate says otherwise than the totals on its line."""
+    return differing({"alpha": said.rate}, drafts=None, drafted_tokens=said.drafted_tokens, accepted_tokens=said.accepted_tokens)
+
+
+def _is_possible(said: V0Totals) -> bool:
+    drafts = _v0_drafts(said)
+    return drafts <= said.emitted_tokens <= drafts * (said.draft_tokens + 1) and said.accepted_tokens <= said.drafted_tokens
 
 
 def _efficiency_disagrees(said: V0Totals) -> bool:

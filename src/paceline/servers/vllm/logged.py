@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from paceline import __version__
 from paceline.errors import BadInputError, NoEvidenceError
-from paceline.run import Arm, Evidence, Load, Provenance, Run, Summary
+from paceline.run import Arm, Evidence, Load, Provenance, Run, Summary, lawful_summaries
 from paceline.servers.vllm.log import EngineStart, Interval, Spoken, Throughput, V0Totals, has_prefix, read_line
 from paceline.servers.vllm.log_cautions import of_intervals, of_starts, of_totals
 from paceline.servers.vllm.log_pool import PooledIntervals, PooledTotals, method_of, pool_intervals, pool_totals
@@ -41,6 +41,7 @@ def run_of_log(lines: Iterable[str], *, inputs: Mapping[str, str], most: int) ->
     engines = len({each.engine for each in rates}) or 1
     summaries, counts, window_s, found = _measured(spoken, drafting=drafting, engines=engines)
     summaries |= {} if generated is None else {"output_tokens_per_s": generated}
+    summaries, unlawful = lawful_summaries(summaries)
     return Run(
         arm=Arm.SPECULATIVE if drafting or any(each.speculates for each in starts) else Arm.BASELINE,
         speculation=_speculation(starts),
@@ -58,7 +59,7 @@ def run_of_log(lines: Iterable[str], *, inputs: Mapping[str, str], most: int) ->
             inputs=inputs,
             seed=None,
         ),
-        cautions=(*noted, *of_starts(spoken, engines=engines), *found),
+        cautions=(*noted, *of_starts(spoken, engines=engines), *found, *unlawful),
     )
 
 
@@ -133,12 +134,10 @@ def _summaries_of_intervals(pooled: PooledIntervals, counts: AcceptanceCounts | 
 def _summaries_of_totals(life: PooledTotals) -> dict[str, Summary]:
     if not life.drafts:
         return {}
-    usable = max(0, life.emitted_tokens - life.drafts) / life.drafted_tokens
-    pooled = {
-        "alpha": (usable, life.drafted_tokens),
-        "alpha_counted_by_v0": (life.accepted_tokens / life.drafted_tokens, life.drafted_tokens),
-        "acceptance_length": (life.emitted_tokens / life.drafts, life.drafts),
-    }
+    pooled = {"alpha_counted_by_v0": (life.accepted_tokens / life.drafted_tokens, life.drafted_tokens)}
+    if life.is_possible:
+        usable = (life.emitted_tokens - life.drafts) / life.drafted_tokens
+        pooled |= {"alpha": (usable, life.drafted_tokens), "acceptance_length": (life.emitted_tokens / life.drafts, life.drafts)}
     ratios = {name: Summary(value=value, statistic="pooled", n=n, low=None, high=None) for name, (value, n) in pooled.items()}
     return ratios | {"drafts": _total(life.drafts), "drafted_tokens": _total(life.drafted_tokens)}
 

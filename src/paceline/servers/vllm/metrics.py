@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 from paceline.errors import BadInputError
-from paceline.servers.counters import Change, Counters, Vocabulary, change, gauge_summary, positions, read_series
+from paceline.run import Summary
+from paceline.servers.counters import Change, Counters, EngineCounters, Vocabulary, change, gauge_summary, positions, read_series
 from paceline.servers.prometheus_text import Sample
-from paceline.servers.vllm.v0 import V0_CAUTION, is_v0, v0_figures
+from paceline.servers.vllm.v0 import V0_CAUTION, is_v0, v0_doubts, v0_figures
 from paceline.servers.window import Window, observed, whole
 from paceline.verdict import Caution
 
@@ -25,6 +26,8 @@ EMITTED_V0 = "spec_decode_num_emitted_tokens_total"
 PER_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
 GENERATED = "generation_tokens_total"
 PROMPT = "prompt_tokens_total"
+CACHE_ASKED = "prefix_cache_queries_total"
+CACHE_HITS = "prefix_cache_hits_total"
 PREEMPTED = "num_preemptions_total"
 RUNNING = "num_requests_running"
 FIRST_TOKEN = "time_to_first_token_seconds"  # noqa: S105 - a metric's name, no password
@@ -39,7 +42,20 @@ HISTOGRAMS = (FIRST_TOKEN, STEP_GAP, STEP_GAP_BEFORE_0_15, TPOT, E2E, DECODE, RE
 VOCABULARY = Vocabulary(
     dialect="vLLM",
     prefix=re.compile(r"(?:ray_)?vllm[:_]"),
-    counts=frozenset({DRAFTS, DRAFTED, ACCEPTED, EMITTED_V0, GENERATED, PROMPT, PREEMPTED, *(f"{each}_count" for each in HISTOGRAMS)}),
+    counts=frozenset(
+        {
+            DRAFTS,
+            DRAFTED,
+            ACCEPTED,
+            EMITTED_V0,
+            GENERATED,
+            PROMPT,
+            CACHE_ASKED,
+            CACHE_HITS,
+            PREEMPTED,
+            *(f"{each}_count" for each in HISTOGRAMS),
+        }
+    ),
     totals=frozenset(f"{each}_sum" for each in HISTOGRAMS),
     gauges=frozenset({RUNNING, "spec_decode_draft_acceptance_rate", "spec_decode_efficiency"}),
     by_position={PER_POSITION: "position"},
@@ -86,7 +102,7 @@ def window(scrapes: Sequence[Counters]) -> Window:
         raise BadInputError("one scrape is of the V0 engine, another of V1; their counters mean different things")
     changed = change(scrapes, VOCABULARY)
     total = changed.total
-    running = gauge_summary(scrapes, RUNNING)
+    gauges = {"requests_running": gauge_summary(scrapes, RUNNING), "prefix_cache_hit_share": _cache_hits(total)}
     return Window(
         source="vllm /metrics",
         model=scrapes[-1].model,
@@ -106,12 +122,20 @@ def window(scrapes: Sequence[Counters]) -> Window:
         e2e=observed(total, E2E),
         decode=observed(total, DECODE),
         request_tokens=observed(total, REQUEST_TOKENS),
-        gauges={} if running is None else {"requests_running": running},
+        gauges={name: each for name, each in gauges.items() if each is not None},
         missing_remedy="vLLM counts all three from 0.8.5 on",
         ratios_only=v0,
         stated=v0_figures(changed.engines.values()) if v0 else {},
-        noted=(*changed.noted, *_noted(changed, v0=v0)),
+        noted=(*changed.noted, *_noted(changed, v0=v0), *(v0_doubts(changed.engines.values()) if v0 and len(scrapes) == 1 else ())),
     )
+
+
+def _cache_hits(total: EngineCounters) -> Summary | None:
+    """The share of prompt tokens that came from the prefix cache, None where none was looked up."""
+    asked, hits = whole(total, CACHE_ASKED), whole(total, CACHE_HITS)
+    if not asked or hits is None or hits > asked:
+        return None
+    return Summary(value=hits / asked, statistic="pooled", n=asked, low=None, high=None)
 
 
 def _noted(changed: Change, *, v0: bool) -> tuple[Caution, ...]:

@@ -11,9 +11,10 @@ The gauge is per engine, and so is K; drafts are drafted / K.
 from collections.abc import Iterable, Mapping
 
 from paceline.run import Summary
+from paceline.servers.stated_rates import differing
 from paceline.verdict import Caution
 
-__all__ = ["V0_CAUTION", "is_v0", "v0_figures"]
+__all__ = ["V0_CAUTION", "is_v0", "v0_doubts", "v0_figures"]
 
 DRAFTED = "spec_decode_num_draft_tokens_total"
 ACCEPTED = "spec_decode_num_accepted_tokens_total"
@@ -57,6 +58,20 @@ def v0_figures(engines: Iterable[Mapping[str, float]]) -> dict[str, Summary]:
             figures |= {"acceptance_length": length, "alpha": (emitted - drafts) / drafted}
             figures |= {"draft_tokens": float(lengths[0])} if len(set(lengths)) == 1 else {}
     return {name: Summary(value=value, statistic="pooled", n=None, low=None, high=None) for name, value in figures.items()}
+
+
+def v0_doubts(engines: Iterable[Mapping[str, float]]) -> tuple[Caution, ...]:
+    """What the gauge of V0's acceptance rate says otherwise than its counters, both since the start."""
+    return tuple(
+        caution
+        for each in engines
+        for caution in differing(
+            {"alpha": each.get(RATE)},
+            drafts=None,
+            drafted_tokens=int(each.get(DRAFTED, 0.0)),
+            accepted_tokens=int(each.get(ACCEPTED, 0.0)),
+        )
+    )
 
 
 def _draft_tokens(counters: Mapping[str, float]) -> int | None:
