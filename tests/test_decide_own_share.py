@@ -77,3 +77,18 @@ def test_a_saturated_client_leaves_the_gate_without_an_answer() -> None:
     ]
     verdict = gate(arms[0], arms[1], policy=DEFAULT_POLICY, rng=np.random.default_rng(1))
     assert verdict.decision is Decision.CANNOT_TELL
+
+
+def test_of_one_arm_the_lateness_counts_against_the_latency_itself() -> None:
+    """One arm has no effect to compare with, and "500% of the effect" is of nothing."""
+    run = pair(n=40)[0]
+
+    def late(mean_s: float, busy: float) -> Run:
+        figures = {"client_lag_mean_s": (mean_s, "mean"), "client_cpu_share": (busy, "mean")}
+        return replace(
+            run, summaries={name: Summary(value=value, statistic=what, n=9, low=None, high=None) for name, (value, what) in figures.items()}
+        )
+
+    assert client_cautions([late(1e-6, 0.1)]) == ()
+    assert "of the time to first token's tail" in client_cautions([late(1.0, 0.1)])[0].message
+    assert ["busy" in each.message for each in client_cautions([late(1e-6, 0.95)])] == [True]

@@ -5,7 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.jobs.bench_runs import Measured, Scrapes, Settings, part_of, whole_run
+from paceline.errors import BadInputError
+from paceline.files.benchfolder import Came
+from paceline.jobs.bench_came import came_of, sent_of
+from paceline.jobs.bench_runs import Measured, Scrapes, Settings, part_of, whole_run, with_reason
 from paceline.live.http_connection import Received, StreamEnd
 from paceline.live.openai import Ask, Server
 from paceline.live.sending import Sent
@@ -106,6 +109,75 @@ def test_a_baseline_that_drafts_is_said() -> None:
     """With speculation on in both arms the comparison shows nothing."""
     before, after = counters(tokens=0, drafts=0, drafted=0, accepted=0), counters(tokens=7, drafts=3, drafted=9, accepted=3)
     assert "baseline_drafts" in codes(run_of(BURSTS, arm=Arm.BASELINE, scrapes=(before, after)))
+
+
+def came(**changes: object) -> Came:
+    told = came_of(Sent(ask=ASK, due_ns=0, received=BURSTS))
+    return replace(told, told={**told.told, **changes})
+
+
+ASK = Ask(id="a", segment="chat", messages=None, prompt="p", max_tokens=7, temperature=0.0, seed=1, extra={})
+
+
+def test_what_came_is_read_back_as_it_was() -> None:
+    """A resume that loses an instant measures another server."""
+    assert sent_of(came(), {"a": ASK}).received == BURSTS
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"id": "other"},
+        {"id": 3},
+        {"ended": "banana"},
+        {"at_ns": [1]},
+        {"sizes": "x"},
+        {"sizes": [-1]},
+        {"due_ns": None},
+        {"due_ns": 99 * 10**18},
+        {"sent_at_ns": 10**12},
+        {"ended_at_ns": 1},
+        {"status": "200"},
+        {"status": 10**6},
+        {"headers": {"a": 1}},
+        {"headers": []},
+        {"error": 3},
+        {"received_bytes": -1},
+        {"sent_twice": None},
+    ],
+)
+def test_what_came_and_is_damaged_is_refused(changes: dict[str, object]) -> None:
+    """One flipped bit ends every resume in an internal fault."""
+    with pytest.raises(BadInputError, match="damaged"):
+        sent_of(came(**changes), {"a": ASK})
+
+
+def test_a_key_that_a_server_echoes_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder is sent to a colleague."""
+    monkeypatch.setenv("PACELINE_API_KEY", "predicted_n")
+    told = came_of(Sent(ask=ASK, due_ns=0, received=replace(BURSTS, headers={"location": "/?predicted_n"}, error="predicted_n")))
+    assert b"predicted_n" not in told.body
+    assert "predicted_n" not in str(told.told)
+
+
+def test_why_acceptance_is_not_known_is_said() -> None:
+    """Whoever forgot the key for /metrics switches on what is on already."""
+    silent = replace(
+        BURSTS, packets=tuple((at, data.replace(b'"draft_n"', b'"x"').replace(b"predicted_n", b"y")) for at, data in BURSTS.packets)
+    )
+    said = {each.code: each.message for each in with_reason(run_of(silent), "GET /metrics: HTTP 401").cautions}
+    assert said["acceptance_not_measured"].endswith("; GET /metrics: HTTP 401")
+    both = (Sent(ask=ASK, due_ns=0, received=BURSTS), Sent(ask=replace(ASK, id="b"), due_ns=0, received=silent))
+    made = Measured(arm=Arm.SPECULATIVE, server=SERVER, sent=both, counted=frozenset({"a", "b"}), warm_up_rounds=1)
+    load = Load(concurrency=1, rate_per_s=None)
+    told = part_of(made, made.answers(None), load, SETTINGS, watched=None, scrapes=(None, None)).cautions
+    assert next(each.message for each in told if each.code == "acceptance_not_measured").endswith("1 of 2 answers told their own counts")
+
+
+def test_lines_of_metrics_that_cannot_be_read_are_said() -> None:
+    """A counter that is missing for its broken line counts as one that stood still."""
+    before, after = counters(tokens=0, drafts=0, drafted=0, accepted=0), counters(tokens=7, drafts=3, drafted=9, accepted=3)
+    assert "malformed_lines" in codes(run_of(BURSTS, scrapes=(before, f"{after}llamacpp:x 1 2 3 4\n")))
 
 
 def cut_off(number: int) -> Sent:

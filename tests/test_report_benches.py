@@ -89,3 +89,11 @@ def test_neither_arm_is_nothing_to_show() -> None:
     """A test that was stopped at once has no figures."""
     with pytest.raises(NoEvidenceError, match="neither arm"):
         bench_dict(None, None, confidence=0.95, rng=rng())
+
+
+def test_an_arm_without_one_timed_answer_is_no_measurement() -> None:
+    """All requests failed, and the exit code says that all is well."""
+    ours, _ = arms()
+    body = bench_dict(replace(ours, requests=()), None, confidence=0.95, rng=rng())
+    assert saturated(body)
+    assert "nothing_timed" in [each["code"] for each in body["warnings"]]

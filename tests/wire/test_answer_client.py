@@ -214,6 +214,10 @@ KEY = "sk-of-nobody-5d41"
         (received(b"busy", status=503), Ended.ERROR, Outcome.REFUSED, "HTTP 503: busy"),
         (received(b"slow down", status=429), Ended.ERROR, Outcome.REFUSED, "HTTP 429"),
         (received(status=307, headers={"location": "http://else\x07"}), Ended.ERROR, Outcome.FAILED, "redirects are not followed"),
+        (received(status=307, headers={"location": f"/?k={KEY}"}), Ended.ERROR, Outcome.FAILED, "leads to /?k=…"),
+        (received(b"\x1f\x8b", headers={"content-encoding": "gzip"}), Ended.ERROR, Outcome.FAILED, "answered in gzip"),
+        (received(b"\x1f\x8b", status=500, headers={"content-encoding": "br"}), Ended.ERROR, Outcome.FAILED, "a body in br"),
+        (received(b"y" * 290 + KEY.encode(), status=500), Ended.ERROR, Outcome.FAILED, "HTTP 500"),
         (received(b"{}", headers={"content-type": "application/json"}), Ended.ERROR, Outcome.FAILED, "not with an event stream"),
         (received(status=None, ended=StreamEnd.REFUSED, error="no connection"), Ended.ERROR, Outcome.REFUSED, "no connection"),
         (received(status=None, ended=StreamEnd.CUT, error="closed"), Ended.ERROR, Outcome.FAILED, "closed"),
@@ -238,6 +242,15 @@ def test_whatever_goes_wrong_is_an_outcome_with_a_printable_reason(
     assert read.error.isprintable()
     assert len(read.error) < 400
     assert KEY not in read.error
+    assert KEY[:9] not in read.error
+
+
+def test_a_key_in_an_answer_and_an_answer_without_text_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text with the key in it is published; an answer without text passes for the fastest of all."""
+    monkeypatch.setenv("PACELINE_API_KEY", KEY)
+    assert answer(chat(f"a {KEY}", finish="stop"), "[DONE]").text == "a …"
+    empty = answer(chat("", finish="stop"), "[DONE]")
+    assert (empty.text, "empty_answers" in codes(empty)) == ("", True)
 
 
 def test_what_is_doubtful_about_a_stream_is_said() -> None:

@@ -195,6 +195,10 @@ def test_a_second_test_does_not_overwrite_the_first(log: Path, tmp_path: Path, p
         other = paceline([*first, "--max-tokens", "7"])
         assert (other.code, "other max_tokens" in other.err) == (2, True)
         assert paceline([*first, "--resume"]).code in (0, 4)
+        (block,) = (tmp_path / "out" / "blocks" / "c0004").glob("*.json")
+        block.write_text(block.read_text("utf-8").replace('"baseline"', '"speculative"', 1), "utf-8")
+        moved = paceline([*first, "--resume"])
+        assert (moved.code, "is not what the plan has there" in moved.err) == (2, True)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years", "utf-8")
     assert "not empty" in paceline(command(log, tmp_path / "mine", "--baseline", "http://127.0.0.1:9", "--model", "m")).err
@@ -285,6 +289,8 @@ def test_failures_are_outcomes_and_told(log: Path, tmp_path: Path, paceline: Cal
         ([], "give --baseline URL"),
         (["--baseline", "http://127.0.0.1:9"], "is the server up"),
         (["--baseline", "http://127.0.0.1:9", "--speculative", "http://127.0.0.1:9"], "both arms are"),
+        (["--baseline", "http://localhost:9/v1/", "--speculative", "http://127.0.0.1:9"], "both arms are"),
+        (["--baseline", "http://a..b:9"], "63 characters"),
         (["--baseline", "ftp://x"], "begins with http"),
         (["--baseline", "http://127.0.0.1:9", "--rate", "3"], "give one load"),
         (["--baseline", "http://127.0.0.1:9", "--burstiness", "3"], "give --rate too"),

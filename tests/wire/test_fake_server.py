@@ -477,6 +477,7 @@ def test_an_unknown_segment_is_refused_where_no_acceptance_stands_for_it() -> No
     [
         (b"nonsense\r\n\r\n", 400),
         (b"GET /health HTTP/1.1\r\nx: " + b"y" * 40_000, 431),
+        (b"POST /v1/completions HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: " + b"y" * 40_000, 431),
         (b"POST /v1/completions HTTP/1.1\r\ncontent-length: 99999999999\r\n\r\n", 413),
         (b"POST /v1/completions HTTP/1.1\r\ncontent-length: -1\r\n\r\n", 400),
         (b"GET /health HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n", 400),
@@ -496,6 +497,12 @@ def test_broken_http_is_refused_and_the_connection_ended(sent: bytes, status: in
         assert (await ask(server, "/health")).status == 200
 
     run(test)
+
+
+def test_a_host_that_is_no_name_is_refused() -> None:
+    """The look-up raises something that is no network error, and the command ends in a traceback."""
+    with pytest.raises(BadInputError, match=r"'a\.\.b' is no host name"):
+        asyncio.run(serve(SETTINGS, host="a..b"))
 
 
 def test_requests_on_one_connection_are_answered_in_their_order() -> None:

@@ -2,12 +2,25 @@
 
 import asyncio
 import json
+from urllib.parse import quote, quote_plus
 
 import pytest
 
 from paceline.errors import BadInputError, ServerFaultError, UnknownNameError
+from paceline.live.fetch import metrics_url
 from paceline.live.http_client import Http
-from paceline.live.openai import OPTIONAL_FIELDS, Ask, Server, body_of, headers_of, is_healthy, optional_fields, served_models
+from paceline.live.openai import (
+    OPTIONAL_FIELDS,
+    Ask,
+    Server,
+    body_of,
+    headers_of,
+    is_healthy,
+    optional_fields,
+    served_models,
+    without_key,
+    without_key_bytes,
+)
 from paceline.traffic.exchange import Message
 from tests.wire.scripted_server import Exchange, scripted
 
@@ -169,3 +182,39 @@ def test_a_server_that_is_not_there_is_not_healthy() -> None:
         return await is_healthy(Http(), server(url=url), timeout_s=1)
 
     assert not asyncio.run(main())
+
+
+@pytest.mark.parametrize("key", [KEY, 'sk-"of/no+body'])
+def test_the_key_is_left_out_of_what_a_server_said_however_it_is_written(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that echoes the key gets it published."""
+    monkeypatch.setenv("PACELINE_API_KEY", f"{key}\n")
+    forms = [
+        key,
+        json.dumps(key)[1:-1],
+        quote(key, safe=""),
+        quote_plus(key),
+        quote(key).lower(),
+        json.dumps(key)[1:-1].replace("/", "\\/"),
+    ]
+    for form in forms:
+        assert without_key(f"<{form}>") == "<…>"
+        assert without_key_bytes(f"<{form}>".encode()) == b"<" + b"*" * len(form) + b">"
+    monkeypatch.setenv("PACELINE_API_KEY", "EMPTY")
+    assert without_key("EMPTY") == "EMPTY"
+    monkeypatch.delenv("PACELINE_API_KEY")
+    assert without_key(key) == key
+
+
+def test_a_model_s_name_that_no_file_holds_is_refused() -> None:
+    """Half a surrogate pair ends in a traceback when it is written."""
+    with pytest.raises(BadInputError, match=r"'a\\ud800' is no text"):
+        server(model="a\ud800")
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64])
+def test_a_host_that_cannot_be_looked_up_is_refused(host: str) -> None:
+    """The look-up itself raises something that is no network error."""
+    with pytest.raises(BadInputError, match="63 characters"):
+        server(url=f"http://{host}:1")
+    with pytest.raises(BadInputError, match="no address"):
+        metrics_url(f"http://{host}:1")

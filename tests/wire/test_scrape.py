@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from paceline.errors import BadInputError, NoEvidenceError, PacelineError, ServerFaultError, UnknownNameError
-from paceline.live.fetch import API_KEY, fetch, metrics_url
+from paceline.live.fetch import fetch, metrics_url
+from paceline.live.openai import KEY_VARIABLE
 from paceline.live.scrape import Watch, measure_server
 from paceline.run import Run
 from tests.conftest import Answer
@@ -109,7 +110,7 @@ def test_a_server_that_dies_leaves_no_figure() -> None:
     ("script", "fault", "why"),
     [
         (answer("", status="302 Found", headers=["Location: http://127.0.0.1:1/"]), ServerFaultError, "redirects"),
-        (answer("", status="401 No"), ServerFaultError, API_KEY),
+        (answer("", status="401 No"), ServerFaultError, KEY_VARIABLE),
         (answer("", status="404 No"), ServerFaultError, "--enable-metrics"),
         (answer("<html>\n"), BadInputError, "no line is a Prometheus sample"),
         (answer("up 1\n"), BadInputError, "without series of vLLM"),
@@ -161,7 +162,7 @@ def test_a_server_that_drips_is_one_that_does_not_answer() -> None:
 
 def test_an_answer_above_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is sent a gzip bomb: 64 MiB are unpacked and no more."""
-    monkeypatch.delenv(API_KEY, raising=False)
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
     bomb = gzip.compress(bytes(65 * 2**20), compresslevel=1)
     with serving(answer(bomb, headers=["Content-Encoding: gzip"])) as server, pytest.raises(ServerFaultError, match="64 MiB, unpacked"):
         fetch(metrics_url(server.url), 10.0)
@@ -170,7 +171,7 @@ def test_an_answer_above_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 def test_gzip_is_asked_for_and_unpacked_and_the_key_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever scrapes over a slow line with a key: both are in the request, and the key is nowhere else."""
-    monkeypatch.setenv(API_KEY, "s3cret")
+    monkeypatch.setenv(KEY_VARIABLE, "s3cret")
     packed = answer(gzip.compress(b"up 1\n"), headers=["Content-Encoding: gzip"])
     with serving(packed, answer("", status="403 No")) as server:
         assert fetch(metrics_url(server.url), 5.0) == b"up 1\n"
@@ -285,3 +286,19 @@ def test_the_verb_refuses_options_that_do_nothing(paceline: Callable[[Sequence[s
     assert paceline(["measure"]).code == 2
     refused = paceline(["measure", "--url", "http://127.0.0.1:1", "--window", "1s"])
     assert refused.code == 3
+
+
+def test_a_key_with_a_line_end_is_sent_without_it_and_an_impossible_one_is_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`export KEY=$(cat file)` with a line end, and the library quotes the header that it refuses."""
+    monkeypatch.setenv(KEY_VARIABLE, "s3cret-one\n")
+    leads = answer("", headers=["Location: http://x/?k=s3cret-one"], status="302 No")
+    with serving(answer("# s3cret-one\n"), leads, answer("up 1\n")) as server:
+        assert fetch(metrics_url(server.url), 5.0) == b"# **********\n"
+        assert b"Authorization: Bearer s3cret-one\r\n" in server.heads[0]
+        with pytest.raises(ServerFaultError) as refusal:
+            fetch(metrics_url(server.url), 5.0)
+        assert "s3cret" not in str(refusal.value)
+        monkeypatch.setenv(KEY_VARIABLE, "s3cret\none")
+        with pytest.raises(BadInputError, match="no header may have") as impossible:
+            fetch(metrics_url(server.url), 5.0)
+    assert "s3cret" not in str(impossible.value)

@@ -20,7 +20,7 @@ CLIENT_SATURATED = "client_saturated"
 SMALLEST_EFFECT = 0.1
 VISIBLE_SHARE = 0.2
 BUSY_SHARE = 0.9
-FELT_IN = ("ttft_s", "chunk_gap_s")
+FELT_IN = {"ttft_s": "the time to first token's", "chunk_gap_s": "the gap between chunks'"}
 TAIL_WEIGHS = 5  # one stamp in a hundred that is late by the whole effect hides it as well as all of them late by a fifth of it
 
 
@@ -49,6 +49,22 @@ def client_caution(metric: str, own_s: float, *, baseline_s: float, speculative_
             f"the client's own lateness ({1000 * own_s:.2f} ms) is {share:.0%} of the effect on {metric}, so it cannot be told from the "
             "servers'; run the client on an idle machine of its own, or with fewer requests in flight",
         )
+    return _busy(cpu_share)
+
+
+def _alone(metric: str, own_s: float, *, tail_s: float, cpu_share: float | None) -> Caution | None:
+    """The same of one arm, where there is no effect yet: against the latency itself, and as much as the smallest effect that matters."""
+    if own_s > SMALLEST_EFFECT * tail_s:
+        share = f"{own_s / tail_s:.0%}" if tail_s else "more than all"
+        return Caution(
+            CLIENT_SATURATED,
+            f"the client's own lateness ({1000 * own_s:.2f} ms) is {share} of {FELT_IN[metric]} tail ({1000 * tail_s:.2f} ms), which is "
+            "not the server's alone; run the client on an idle machine of its own, or with fewer requests in flight",
+        )
+    return _busy(cpu_share)
+
+
+def _busy(cpu_share: float | None) -> Caution | None:
     if cpu_share is not None and cpu_share > BUSY_SHARE:
         return Caution(
             CLIENT_SATURATED,
@@ -74,7 +90,10 @@ def client_cautions(runs: Sequence[Run]) -> tuple[Caution, ...]:
         known = [each for each in tails if each is not None]
         if known:
             own = max(own_s, tail_s, late_s if metric == "ttft_s" else 0.0)
-            found.append(client_caution(metric, own, baseline_s=known[0], speculative_s=known[-1], cpu_share=busy))
+            if len(runs) == 1:
+                found.append(_alone(metric, own, tail_s=known[0], cpu_share=busy))
+            else:
+                found.append(client_caution(metric, own, baseline_s=known[0], speculative_s=known[-1], cpu_share=busy))
     return tuple(dict.fromkeys(each for each in found if each is not None))
 
 

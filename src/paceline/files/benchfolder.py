@@ -10,11 +10,16 @@
     scrapes/<load>/NNN-<arm>-before.prom, -after.prom     what /metrics said around it
     runs/<load>-<arm>.json           all blocks joined
 
-A block that was stopped keeps what was answered; the same test goes on with the rest.
+A block that was stopped keeps what was answered; the same test goes on with the rest. One process at a time writes there: the folder is
+locked from `open` until `close`. Answers that the disk damaged are moved aside (`.came.damaged`) and asked again.
 """
 
 import json
+import os
+import sys
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +33,7 @@ from paceline.run import Arm, Run
 __all__ = ["BENCH_SCHEMA", "BenchFolder", "Came", "CameWriter"]
 
 BENCH_SCHEMA = "paceline.bench/1"
+DAMAGED = "the answers that came are damaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,7 @@ class CameWriter:
 
     def __init__(self, file: Path) -> None:
         self._file = file.open("ab", buffering=0)
+        self._whole_bytes = os.fstat(self._file.fileno()).st_size
 
     def __enter__(self) -> "CameWriter":
         return self
@@ -51,9 +58,23 @@ class CameWriter:
         self._file.close()
 
     def add(self, came: Came) -> None:
-        """Add one."""
-        head = json.dumps({**came.told, "body_bytes": len(came.body)}).encode("ascii")
-        self._file.write(b"%b\n%b\n" % (head, came.body))
+        """Add one, whole or not at all.
+
+        Raises:
+            OSError: the disk is full; what was added before stays.
+
+        """
+        head = json.dumps({**came.told, "body_bytes": len(came.body), "crc32": zlib.crc32(came.body)}).encode("ascii")
+        left = memoryview(b"%b\n%b\n" % (head, came.body))
+        added_bytes = len(left)
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError:
+            with suppress(OSError):  # what was wrong with the disk is said already
+                self._file.truncate(self._whole_bytes)
+            raise
+        self._whole_bytes += added_bytes
 
 
 class BenchFolder:
@@ -61,15 +82,20 @@ class BenchFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._locked: int | None = None
 
     def open(self, plan: Mapping[str, Any], *, arms: Sequence[Arm], resume: bool) -> None:
         """Make the folder for this plan, or go on with the one that has it: with the other arm, or with `resume` with the same one.
 
         Raises:
-            BadInputError: the folder holds another test, or this arm without `resume`, or cannot be made.
+            BadInputError: the folder holds another test, or this arm without `resume`, or cannot be made, or another process writes there.
 
         """
         file = self.path / "bench.json"
+        if resume and not file.is_file():
+            raise BadInputError(f"{printable(str(self.path))} holds no load-test to resume; leave out --resume to start one there")
+        make_folder(self.path)
+        self._lock()
         if file.is_file():
             self._need_same(file, plan)
             if not resume and any(self._has_begun(arm) for arm in arms):
@@ -77,12 +103,33 @@ class BenchFolder:
                     f"{printable(str(self.path))} already holds this load-test; add --resume to go on with it, or choose another folder"
                 )
             return
-        if resume:
-            raise BadInputError(f"{printable(str(self.path))} holds no load-test to resume; leave out --resume to start one there")
-        if self.path.is_dir() and any(self.path.iterdir()):
+        if any(self.path.iterdir()):
             raise BadInputError(f"{printable(str(self.path))} is not empty; choose another folder for --out")
-        make_folder(self.path)
         write_text(file, json.dumps({"schema": BENCH_SCHEMA, "plan": plan}, indent=2, ensure_ascii=False) + "\n")
+
+    def close(self) -> None:
+        """Let another process write there."""
+        if self._locked is not None:
+            os.close(self._locked)
+            self._locked = None
+
+    def _lock(self) -> None:
+        """Lock the folder itself: its files are replaced, and a lock on one would go with it."""
+        if sys.platform == "win32":  # no such lock there
+            return
+        import fcntl
+
+        self.close()
+        self._locked = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self.close()
+            raise BadInputError(
+                f"another paceline bench is writing into {printable(str(self.path))}; wait for it, or choose another folder for --out"
+            ) from error
+        except OSError:  # a file system without locks
+            return
 
     def need_server(self, arm: Arm, identity: Mapping[str, str]) -> None:
         """Nothing, where this arm was not yet measured or was on the same server; what it was is kept.
@@ -141,7 +188,12 @@ class BenchFolder:
         self.forget_came(load, stem)
 
     def came(self, load: str, stem: str) -> Iterator[Came]:
-        """The answers of a sitting that was stopped; the last one is left out where it was cut."""
+        """The answers of a sitting that was stopped; the last one is left out where it was cut.
+
+        Raises:
+            BadInputError: from here on the file is not what was written; answers before stand.
+
+        """
         file = self._block(load, stem, "came")
         if not file.is_file():
             return
@@ -149,14 +201,21 @@ class BenchFolder:
             while head := lines.readline():
                 if not head.endswith(b"\n"):
                     return
-                try:
-                    told = json.loads(head)
-                    body = lines.read(told["body_bytes"])
-                except (ValueError, KeyError, TypeError, RecursionError):  # the disk's doing, or somebody's; the rest is asked again
+                told = _told(head)
+                body = lines.read(min(told["body_bytes"], file.stat().st_size))
+                end = lines.read(1)
+                if not end:
                     return
-                if len(body) < told["body_bytes"] or lines.read(1) != b"\n":
-                    return
+                if end != b"\n" or zlib.crc32(body) != told["crc32"]:
+                    raise BadInputError(DAMAGED)
                 yield Came(told=told, body=body)
+
+    def set_came_aside(self, load: str, stem: str) -> Path:
+        """Move a damaged file of answers out of the way; where to."""
+        file = self._block(load, stem, "came")
+        aside = file.with_name(f"{file.name}.damaged")
+        file.replace(aside)
+        return aside
 
     def writer(self, load: str, stem: str) -> "CameWriter":
         """Where the block's answers go while it runs."""
@@ -178,11 +237,11 @@ class BenchFolder:
         write_text(file, text)
 
     def keep_answers(self, load: str, who: str, texts: Mapping[str, str]) -> None:
-        """The texts of finished requests, by id; `who` is an arm, or `repeat`."""
+        """The texts of finished requests, by id, each once, with the text that came last; `who` is an arm, or `repeat`."""
         file = self._answers(load, who)
         make_folder(file.parent)
-        with file.open("a", encoding="utf-8") as lines:
-            lines.writelines(json.dumps({"id": name, "text": text}, ensure_ascii=False) + "\n" for name, text in texts.items())
+        kept = {**_texts(file), **texts}
+        write_text(file, "".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in kept.items()))
 
     def answers(self, load: str, who: str) -> Mapping[str, str]:
         """The texts kept under that name, empty where there are none."""
@@ -206,6 +265,31 @@ class BenchFolder:
 
     def _block(self, load: str, stem: str, kind: str) -> Path:
         return self.path / "blocks" / load / f"{stem}.{kind}"
+
+
+def _told(head: bytes) -> dict[str, Any]:
+    """What stands before an answer's body."""
+    try:
+        told = json.loads(head)
+    except (ValueError, RecursionError) as error:
+        raise BadInputError(DAMAGED) from error
+    if not isinstance(told, dict) or not all(type(told.get(name)) is int and told[name] >= 0 for name in ("body_bytes", "crc32")):
+        raise BadInputError(DAMAGED)
+    return told
+
+
+def _texts(file: Path) -> dict[str, str]:
+    """The texts in a file of answers, lines left out that are none."""
+    found: dict[str, str] = {}
+    if not file.is_file():
+        return found
+    for line in file.read_bytes().splitlines():
+        try:
+            each = json.loads(line)
+            found[str(each["id"])] = str(each["text"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+    return found
 
 
 def _read_object(file: Path) -> dict[str, Any]:

@@ -75,8 +75,12 @@ def read_asks(asking: Asking, *, progress: Callable[[int], None]) -> ToAsk:
     exchanges, inputs = _opened(asking, progress)
     wanted = asking.requests + asking.spare
     kept: Reservoir[Exchange] = Reservoir(wanted, rng=np.random.default_rng(asking.seed))
+    empty = 0
     for each in exchanges:
-        kept.offer(each)
+        if any(message.content.strip() for message in each.messages):
+            kept.offer(each)
+        else:
+            empty += 1
     if not kept.kept:
         raise BadInputError(f"{printable(', '.join(asking.paths))} holds no exchange that can be sent")
     order = np.random.default_rng(asking.seed).permutation(len(kept.kept)).tolist()
@@ -85,7 +89,7 @@ def read_asks(asking: Asking, *, progress: Callable[[int], None]) -> ToAsk:
     return ToAsk(
         counted=tuple(asks[: asking.requests]),
         spare=tuple(asks[asking.requests :]),
-        cautions=tuple(_cautions(asking, len(shuffled))),
+        cautions=tuple(_cautions(asking, len(shuffled), empty=empty)),
         inputs=inputs,
     )
 
@@ -116,7 +120,9 @@ def _ask(exchange: Exchange, number: int, available: int, asking: Asking) -> Ask
     )
 
 
-def _cautions(asking: Asking, available: int) -> Iterable[Caution]:
+def _cautions(asking: Asking, available: int, *, empty: int) -> Iterable[Caution]:
+    if empty:
+        yield Caution("empty_prompts", f"{empty} exchanges of the log have an empty prompt, which servers refuse; they were left out")
     if asking.api != "chat":
         yield Caution(
             "no_chat_template",

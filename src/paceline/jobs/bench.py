@@ -12,7 +12,7 @@ The schedule is in `traffic.schedule`, sending in `live.sending`, the folder in 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import ceil
 from typing import Protocol
@@ -20,30 +20,32 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from paceline.errors import ServerFaultError, ascii_controls
+from paceline.errors import BadInputError, ServerFaultError, printable
 from paceline.files.answers import REPEAT
 from paceline.files.benchfolder import BenchFolder
 from paceline.jobs.asking import ToAsk, shortened
+from paceline.jobs.bench_came import came_of, sent_of
 from paceline.jobs.bench_runs import (
     Measured,
     Scrapes,
     Settings,
-    came_of,
     has_counters_only,
     part_of,
-    sent_of,
     whole_run,
     with_blocks,
+    with_reason,
     with_segments,
 )
+from paceline.jobs.bench_warm_up import Warmed, need_answers, need_text
 from paceline.live.event_loop import run_in_loop
 from paceline.live.http_client import Http
 from paceline.live.http_connection import Received, StreamEnd, Timeouts
-from paceline.live.openai import Ask, Server, authorization, body_of, headers_of, optional_fields
+from paceline.live.openai import Ask, Server, authorization, body_of, headers_of, optional_fields, without_key
 from paceline.live.sending import Post, Sent, Watched, send_closed, send_open, watched
 from paceline.run import Arm, Load, Outcome, Run
 from paceline.stats.warm_up import rounds_needed
 from paceline.traffic.schedule import blocks
+from paceline.verdict import Caution
 
 __all__ = ["Bench", "BenchLoad", "Watcher", "measure_servers"]
 
@@ -53,7 +55,6 @@ WARM_UP_REQUESTS = 8
 WARM_UP_TOKENS = 16
 MOST_WARM_UP_ROUNDS = 8
 SCRAPE_TIMEOUT_S = 10.0
-EXCERPT = 200
 OK = 200
 REFUSED_IN_A_ROW = 5  # nobody listens there any more
 SEGMENT_CONCURRENCY = 8
@@ -107,20 +108,20 @@ def measure_servers(bench: Bench, folder: BenchFolder, watcher: Watcher) -> bool
     """Measure what is not yet measured; whether all of it is there now. False: it was stopped, and what came is kept.
 
     Raises:
-        BadInputError: the folder holds an arm of another server.
+        BadInputError: the folder holds an arm of another server, or a block that is not the plan's.
         ServerFaultError: a server does not answer a warm-up as it should, or was gone in the middle; what came is kept.
 
     """
     for arm, server in bench.servers.items():
         folder.need_server(arm, {"URL": server.root, "model": server.model})
     sitting = _Sitting(bench, folder, watcher)
+    for load in bench.loads:
+        for stretch in sitting.stretches(load):
+            sitting.need_planned(stretch)
     try:
         run_in_loop(sitting.measure())
     except KeyboardInterrupt:
         return False
-    except ExceptionGroup as group:
-        gone = next((each for each in group.exceptions if isinstance(each, ServerFaultError)), None)
-        raise group if gone is None else gone from None
     finally:
         for load in bench.loads:
             for stretch in sitting.stretches(load):
@@ -139,6 +140,8 @@ class _Sitting:
         self._watcher = watcher
         self._http = Http()
         self._warm: dict[Arm, Warmed] = {}
+        self._unscraped: dict[Arm, str] = {}
+        self._damaged: dict[tuple[str, str], Caution] = {}
 
     async def measure(self) -> None:
         """All blocks in the order of time; then, where a server only has counters, each segment alone."""
@@ -180,6 +183,24 @@ class _Sitting:
             asks = tuple(each for each in self._bench.to_ask.counted if each.segment == name)
             yield Stretch(load=alone, stem=f"segment-{number:02d}", arm=Arm.SPECULATIVE, asks=asks, texts=None)
 
+    def need_planned(self, stretch: "Stretch") -> None:
+        """Nothing, where what is kept of a stretch is of its arm, its load and its requests.
+
+        Raises:
+            BadInputError: somebody moved or changed it.
+
+        """
+        name, stem, ids = stretch.load.name, stretch.stem, {each.id for each in stretch.asks}
+        whole = self._folder.run_of(name, stem)
+        for run in (*self._folder.parts(name, stem), *(() if whole is None else (whole,))):
+            kept = [each.id for each in run.requests or ()]
+            lawful = run.arm is stretch.arm and run.load == stretch.load.load and len(kept) == len(set(kept)) and ids.issuperset(kept)
+            if not lawful or (run is whole and len(kept) < len(ids)):
+                raise BadInputError(
+                    f"{printable(str(self._folder.path))}: block {printable(stem)} at {printable(name)} is not what the plan has there "
+                    "(another arm, load or other requests); move its files away and --resume measures it again"
+                )
+
     async def _measure(self, stretch: "Stretch") -> None:
         """Measure what is not yet measured of it."""
         load, stem = stretch.load, stretch.stem
@@ -197,6 +218,8 @@ class _Sitting:
             if text is not None:
                 self._folder.keep_scrape(load.name, stem, when, text)
         part = self._part(stretch, sent, watched=told, scrapes=(before, after))
+        if stretch.arm in self._unscraped:
+            part = with_reason(part, self._unscraped[stretch.arm])
         self._folder.keep_run(load.name, stem, whole_run((*self._folder.parts(load.name, stem), part)))
 
     def _part(self, stretch: "Stretch", sent: Sequence[Sent], *, watched: Watched | None, scrapes: Scrapes) -> Run:
@@ -212,7 +235,9 @@ class _Sitting:
         if stretch.texts is not None:
             texts = {each.record.id: each.text for each in answers if each.record.outcome is Outcome.FINISHED}
             self._folder.keep_answers(stretch.load.name, stretch.texts, texts)
-        return part_of(made, answers, stretch.load.load, self._bench.settings, watched=watched, scrapes=scrapes)
+        part = part_of(made, answers, stretch.load.load, self._bench.settings, watched=watched, scrapes=scrapes)
+        damaged = self._damaged.get((stretch.load.name, stretch.stem))
+        return part if damaged is None else replace(part, cautions=(*part.cautions, damaged))
 
     async def _send(self, stretch: "Stretch", counted: Sequence[Ask]) -> tuple[list[Sent], Watched]:
         load, sent = stretch.load, list[Sent]()
@@ -258,13 +283,17 @@ class _Sitting:
         return post
 
     async def _scrape(self, arm: Arm) -> str | None:
-        """What /metrics says; None where there is none."""
+        """What /metrics says; None where there is none, and then the reason is kept."""
         url = f"{self._bench.servers[arm].root}/metrics"
         try:
             reply = await self._http.get(url, headers=authorization(), timeout_s=SCRAPE_TIMEOUT_S)
-        except ServerFaultError:
+        except ServerFaultError as error:
+            self._unscraped[arm] = str(error)
             return None
-        return reply.body.decode("utf-8", "replace") if reply.status == OK else None
+        if reply.status != OK:
+            self._unscraped[arm] = f"GET {printable(url)}: HTTP {reply.status}"
+            return None
+        return without_key(reply.body.decode("utf-8", "replace"))
 
     async def _warm_up(self, arm: Arm) -> None:
         if arm in self._warm:
@@ -279,7 +308,8 @@ class _Sitting:
             done: list[Sent] = []
             await send_closed(post, asks, concurrency=len(asks), on_done=done.append)
             answered = [each for each in done if each.received.status == OK] or done
-            _need_answers(answered, arm)
+            need_answers(answered, arm)
+            need_text(answered, arm)
             rounds.append(np.array([(each.received.ended_at_ns - each.due_ns) * 1e-9 for each in answered]))
             if rounds_needed(rounds) is not None:
                 break
@@ -299,7 +329,7 @@ class _Sitting:
                 server.endpoint, body, headers=headers_of(ask), timeouts=self._bench.timeouts, started=None
             )
             if received.status not in (400, 422) or name is None:
-                _need_answers([Sent(ask=ask, due_ns=received.sent_at_ns, received=received)], arm)
+                need_answers([Sent(ask=ask, due_ns=received.sent_at_ns, received=received)], arm)
                 break
             without.append(name)
         return tuple(without)
@@ -309,7 +339,17 @@ class _Sitting:
         name, stem = stretch.load.name, stretch.stem
         known = {each.id: each for each in (*self._bench.to_ask.counted, *self._bench.to_ask.spare)}
         answered = {each.id for part in self._folder.parts(name, stem) for each in part.requests or ()}
-        sent = [sent_of(each, known) for each in self._folder.came(name, stem) if each.told["id"] in known]
+        sent: list[Sent] = []
+        try:
+            for each in self._folder.came(name, stem):
+                sent.append(sent_of(each, known))  # noqa: PERF401 - those before the first bad one stand
+        except BadInputError as error:
+            aside = self._folder.set_came_aside(name, stem)
+            message = (
+                f"{stem}: {error}; {len(sent)} before that stand, the rest was asked again; the file is kept as {printable(aside.name)}"
+            )
+            self._damaged[name, stem] = Caution("answers_damaged", message)
+            self._watcher.step(message)
         # Whatever did not come whole in a sitting that was stopped is asked again: the server may have been what stopped it.
         kept = [each for each in sent if each.ask.id not in answered and each.received.ended is StreamEnd.COMPLETE]
         counted = {each.id for each in stretch.asks}
@@ -356,28 +396,3 @@ class Stretch:
     texts: str | None
 
     __hash__ = object.__hash__  # by identity: asks hold messages that do not hash
-
-
-@dataclass(frozen=True, slots=True)
-class Warmed:
-    """A server that was warmed up: the optional fields it refuses, and after how many rounds it had settled (None: not within 8)."""
-
-    without: tuple[str, ...]
-    rounds: int | None
-
-
-def _need_answers(done: Sequence[Sent], arm: Arm) -> None:
-    """Nothing, where all were answered.
-
-    Raises:
-        ServerFaultError: with the status and the start of what came.
-
-    """
-    for each in done:
-        got = each.received
-        if got.ended is StreamEnd.COMPLETE and got.status == OK:
-            continue
-        what = f"HTTP {got.status}" if got.status is not None else got.error or got.ended.value
-        excerpt = got.body[:EXCERPT].decode("utf-8", "replace")
-        said = f", {ascii_controls(excerpt)}" if excerpt else ""  # whole: the reason stands in the middle
-        raise ServerFaultError(f"the {arm.value} server did not answer a warm-up request: {what}{said}")

@@ -13,18 +13,15 @@ Rules.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
-from typing import Any
 
 import numpy as np
 
 import paceline
 from paceline.errors import BadInputError, NoEvidenceError
-from paceline.files.benchfolder import Came
+from paceline.files.dump import malformed_lines
 from paceline.live.answer import Answer, read_answer
 from paceline.live.chunk_tokens import TokensFrom
-from paceline.live.http_connection import Received, StreamEnd
-from paceline.live.openai import Ask, Server
+from paceline.live.openai import Server
 from paceline.live.sending import Sent, Watched
 from paceline.run import Arm, Evidence, Load, Outcome, Provenance, RequestRecord, Run, Summary, joined
 from paceline.servers.scrape import Scrape, read_scrape, window_of
@@ -38,12 +35,11 @@ __all__ = [
     "Measured",
     "Scrapes",
     "Settings",
-    "came_of",
     "has_counters_only",
     "part_of",
-    "sent_of",
     "whole_run",
     "with_blocks",
+    "with_reason",
     "with_segments",
 ]
 
@@ -123,44 +119,6 @@ class Measured:
         ]
 
 
-def came_of(sent: Sent) -> Came:
-    """One answer as it is kept while the block runs."""
-    got = sent.received
-    told: dict[str, Any] = {
-        "id": sent.ask.id,
-        "due_ns": sent.due_ns,
-        "sent_at_ns": got.sent_at_ns,
-        "status": got.status,
-        "headers": dict(got.headers),
-        "ended": got.ended.value,
-        "ended_at_ns": got.ended_at_ns,
-        "error": got.error,
-        "received_bytes": got.received_bytes,
-        "sent_twice": got.sent_twice,
-        "at_ns": [at_ns for at_ns, _ in got.packets],
-        "sizes": [len(data) for _, data in got.packets],
-    }
-    return Came(told=told, body=b"".join(data for _, data in got.packets))
-
-
-def sent_of(came: Came, known: Mapping[str, Ask]) -> Sent:
-    """The same, read back."""
-    told = came.told
-    cuts = pairwise(accumulate(told["sizes"], initial=0))
-    received = Received(
-        sent_at_ns=told["sent_at_ns"],
-        status=told["status"],
-        headers=told["headers"],
-        packets=tuple((at_ns, came.body[start:end]) for at_ns, (start, end) in zip(told["at_ns"], cuts, strict=True)),
-        ended=StreamEnd(told["ended"]),
-        ended_at_ns=told["ended_at_ns"],
-        error=told["error"],
-        received_bytes=told["received_bytes"],
-        sent_twice=told["sent_twice"],
-    )
-    return Sent(ask=known[told["id"]], due_ns=told["due_ns"], received=received)
-
-
 def part_of(
     made: Measured,
     answers: Sequence[Answer],
@@ -214,6 +172,16 @@ def whole_run(parts: Sequence[Run]) -> Run:
     whole = joined(parts)
     pace = _tokens_per_chunk(whole)
     return replace(whole, summaries=worst if pace is None else {**worst, "tokens_per_chunk": pace})
+
+
+def with_reason(run: Run, why: str) -> Run:
+    """The run, where it says that acceptance was not measured also saying why /metrics did not tell."""
+    return replace(
+        run,
+        cautions=tuple(
+            replace(each, message=f"{each.message}; {why}") if each.code == NOT_MEASURED.code else each for each in run.cautions
+        ),
+    )
 
 
 def has_counters_only(run: Run) -> bool:
@@ -319,16 +287,17 @@ def _acceptance(
         if not any(each.drafts for each in by_segment.values()) and NOTHING_DRAFTED not in doubts:
             doubts.append(NOTHING_DRAFTED)
         return by_segment, "each request", doubts
+    some = f"; {len(counted)} of {len(finished)} answers told their own counts" if counted else ""
     if counters is not None:
         doubts.append(
             Caution(
                 OF_ALL_TRAFFIC,
-                "acceptance is the server's counters over the block: uncounted edge requests and any other traffic are in it",
+                f"acceptance is the server's counters over the block: uncounted edge requests and any other traffic are in it{some}",
             )
         )
         return {"all": counters}, COUNTERS, doubts
     if NOTHING_DRAFTED not in doubts:
-        doubts.append(NOT_MEASURED)
+        doubts.append(replace(NOT_MEASURED, message=NOT_MEASURED.message + some))
     return None, "none", doubts
 
 
@@ -339,7 +308,7 @@ def _counters(window: Window | None) -> tuple[AcceptanceCounts | None, list[Caut
     if window.drafts == 0:
         return None, [NOTHING_DRAFTED]
     counts = window.acceptance if window.drafts else None
-    return counts, [] if counts is None else list(window.noted)
+    return counts, list(window.noted if counts is None else window.cautions)
 
 
 def _window(scrapes: Scrapes, model: str) -> tuple[Window | None, list[Caution]]:
@@ -348,11 +317,12 @@ def _window(scrapes: Scrapes, model: str) -> tuple[Window | None, list[Caution]]
     if first is None or second is None:
         return None, []
     try:
-        window = window_of([_scrape(each, model) for each in (first, second)])
+        before, after = (_scrape(each, model) for each in (first, second))
+        window = window_of([before, after])
         _ = window.acceptance  # contradictory counters are told here
     except (BadInputError, NoEvidenceError) as error:
         return None, [Caution("metrics_unread", f"/metrics could not be read: {error}")]
-    return window, []
+    return window, malformed_lines("/metrics before", before.malformed) + malformed_lines("/metrics after", after.malformed)
 
 
 def _scrape(text: str, model: str) -> Scrape:

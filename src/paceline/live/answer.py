@@ -5,7 +5,6 @@ Stops, cancellations, HTTP errors, cut streams and time-outs are outcomes. An an
 reason, or the end-of-stream mark. What a server says of itself is used only where it is lawful; anything doubtful is a caution.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,7 +15,7 @@ from paceline.errors import ascii_controls
 from paceline.latency import Detail, Ended, RequestTiming
 from paceline.live.chunk_tokens import ChunkTokens, TokensFrom, chunk_tokens
 from paceline.live.http_connection import Received, StreamEnd
-from paceline.live.openai import KEY_VARIABLE, Ask
+from paceline.live.openai import Ask, without_key
 from paceline.live.sse import read_events
 from paceline.live.stream_reading import Reading, read_messages
 from paceline.run import Outcome, RequestRecord
@@ -98,21 +97,34 @@ def read_answer(
             acceptance=own.counts,
             outcome=_outcome(received, ended),
         ),
-        text="".join(each.text for each in reading.chunks),
-        finish_reason=reading.finish_reason,
+        text=without_key("".join(each.text for each in reading.chunks)),
+        finish_reason=None if reading.finish_reason is None else without_key(reading.finish_reason),
         tokens_from=counted.tokens_from,
         acceptance_from=acceptance_from,
         tokens_per_step=tokens_per_step,
         dialect=own.dialect,
         status=received.status,
         error=None if error is None else _excerpt(error),
-        cautions=(*counted.cautions, *own.cautions, *_cautions(received, reading, ended)),
+        cautions=tuple(
+            Caution(each.code, without_key(each.message))
+            for each in (*counted.cautions, *own.cautions, *_cautions(received, reading, ended))
+        ),
     )
 
 
 def _is_stream(received: Received) -> bool:
     """Whether the body is events; a server that ignores `stream` answers with one JSON object."""
-    return received.status == 200 and received.headers.get("content-type", "text/event-stream").lower().startswith("text/event-stream")
+    return (
+        received.status == 200
+        and _encoding(received) is None
+        and received.headers.get("content-type", "text/event-stream").lower().startswith("text/event-stream")
+    )
+
+
+def _encoding(received: Received) -> str | None:
+    """What the body was packed with, None where it was not."""
+    encoding = received.headers.get("content-encoding", "identity").strip().lower()
+    return encoding if encoding not in ("identity", "") else None
 
 
 def _ending(received: Received, reading: Reading) -> tuple[Ended, str | None]:
@@ -127,10 +139,12 @@ def _ending(received: Received, reading: Reading) -> tuple[Ended, str | None]:
         return Ended.ERROR, received.error or "no reply"
     if received.status != 200:
         return Ended.ERROR, f"HTTP {received.status}: {_said(received)}"
+    if (encoding := _encoding(received)) is not None:
+        return Ended.ERROR, f"answered in {encoding}, which was not asked for; switch compression off, at the server or a proxy before it"
     if not _is_stream(received):
         return Ended.ERROR, f"answered with {received.headers.get('content-type')}, not with an event stream: {_said(received)}"
     if reading.fault is not None:
-        return Ended.ERROR, f"the server reported an error in mid-stream: {reading.fault[:EXCERPT_CHARACTERS]}"
+        return Ended.ERROR, f"the server reported an error in mid-stream: {reading.fault}"
     if reading.finish_reason is not None:
         return Ended.ERROR, f"the server ended the answer with finish reason {reading.finish_reason}"
     if reading.done:
@@ -142,13 +156,14 @@ def _said(received: Received) -> str:
     """The beginning of an error's body, and where a redirect leads."""
     location = received.headers.get("location")
     led = f"leads to {location}, and redirects are not followed; " if location is not None else ""
-    return led + received.body[: 4 * EXCERPT_CHARACTERS].decode("utf-8", "replace")
+    if (encoding := _encoding(received)) is not None:
+        return f"{led}a body in {encoding}, which was not asked for"
+    return led + without_key(received.body.decode("utf-8", "replace"))[:EXCERPT_CHARACTERS]
 
 
 def _excerpt(text: str) -> str:
     """`text` as it may be shown and kept: without the key, without control characters, not long."""
-    key = os.environ.get(KEY_VARIABLE, "").strip()
-    shown = ascii_controls(text.replace(key, "…") if key else text)
+    shown = ascii_controls(without_key(text))
     return shown if len(shown) <= EXCERPT_CHARACTERS else f"{shown[:EXCERPT_CHARACTERS]}…"
 
 
@@ -204,6 +219,10 @@ def _cautions(received: Received, reading: Reading, ended: Ended) -> list[Cautio
             )
         )
     if ended in (Ended.STOP, Ended.LENGTH):
+        if not reading.chunks:
+            found.append(
+                Caution("empty_answers", "the answer ended without any text, so it has no time to first token and is in no latency")
+            )
         if reading.finish_reason is None:
             found.append(Caution("no_finish_reason", "the server did not say why the answer ended; it is taken for a stop"))
         if reading.prompt_tokens is None:

@@ -134,8 +134,11 @@ def _estimated(
         cautions.append(Caution("tokens_spread", message))
         return _spread(chunks, total), TokensFrom.SPREAD
     if chunks:
+        said = (
+            "neither the server nor a tokenizer says" if total is None else f"the server says {total} tokens of {len(chunks)} chunks, not"
+        )
         message = (
-            "neither the server nor a tokenizer says how many tokens a chunk has, so one each is assumed: under speculation that is too "
+            f"{said} how many tokens a chunk has, so one each is assumed: under speculation that is too "
             "few, and TPOT too long. Give a tokenizer, or a server with continuous_usage_stats"
         )
         cautions.append(Caution("tokens_assumed", message))

@@ -10,6 +10,8 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from paceline.errors import PacelineError
+
 __all__ = ["run_in_loop"]
 
 OPEN_FILES = 65_536
@@ -18,13 +20,31 @@ Result = TypeVar("Result")
 
 
 def run_in_loop(main: Coroutine[Any, Any, Result]) -> Result:
-    """What `main` returns, run in an event loop of its own."""
+    """What `main` returns, run in an event loop of its own. Of what several tasks raised the first cause is raised."""
+    try:
+        return _run(main)
+    except BaseExceptionGroup as group:
+        raise _first_cause(group) or group from None
+
+
+def _run(main: Coroutine[Any, Any, Result]) -> Result:
     if sys.platform == "win32":
         return asyncio.run(main)
     import uvloop
 
     _make_room_for_connections()
     return uvloop.run(main)
+
+
+def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
+    """The first thing in it that a user can act on, None where all of it is a fault of ours."""
+    for kind in (PacelineError, OSError, MemoryError):
+        found: BaseException | None = group.subgroup(kind)
+        while isinstance(found, BaseExceptionGroup):
+            found = found.exceptions[0]
+        if found is not None:
+            return found
+    return None
 
 
 def _make_room_for_connections() -> None:

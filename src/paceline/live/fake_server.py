@@ -25,6 +25,7 @@ from paceline.live.fake_server_metrics import exposition
 from paceline.live.fake_server_pace import Pace
 from paceline.live.fake_server_record import Lateness, Record
 from paceline.live.fake_server_stream import Stream, Who
+from paceline.live.http_message import is_host
 from paceline.simulate.online import OnlineReplica
 from paceline.simulate.replica import Drafting, Replica
 from paceline.workload import Request
@@ -342,11 +343,13 @@ async def serve(settings: FakeServer, *, host: str = LOOPBACK, port: int = 0) ->
     """A server that listens on `host` and `port` (0: one that is free) until it is stopped.
 
     Raises:
-        BadInputError: the port is in use, or costs and limits do not go together.
+        BadInputError: the host's name is none, the port is in use, or costs and limits do not go together.
 
     """
     if settings.speed <= 0:
         raise BadInputError(f"speed {settings.speed!r} is not above 0")
+    if not is_host(host):
+        raise BadInputError(f"{printable(host)} is no host name: a label is empty or over 63 characters")
     _warm_up(settings)
     running = Running(settings, host=host)
     try:

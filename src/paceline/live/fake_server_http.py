@@ -64,6 +64,7 @@ class Connection(asyncio.Protocol):
 
     def _begin(self) -> None:
         self._target, self._headers, self._body, self._head_bytes, self._head_done = b"", dict[str, str](), bytearray(), 0, False
+        self._idle_bytes = 0
 
     @property
     def open(self) -> bool:
@@ -87,6 +88,7 @@ class Connection(asyncio.Protocol):
             return
         if not self._head_done:
             self._head_bytes += len(data)
+        body_bytes = len(self._body)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -95,6 +97,10 @@ class Connection(asyncio.Protocol):
             self.refuse(400, f"this is no HTTP/1.1 request: {fault}")
         if not self._head_done and self._head_bytes > MOST_HEAD_BYTES:
             self.refuse(431, f"the request's head is longer than {MOST_HEAD_BYTES >> 10} KiB")
+        elif self._head_done:
+            self._idle_bytes = 0 if len(self._body) > body_bytes else self._idle_bytes + len(data)
+            if self._idle_bytes > MOST_HEAD_BYTES:
+                self.refuse(431, f"more than {MOST_HEAD_BYTES >> 10} KiB came that are neither head nor body")
         self._next()
 
     def pause_writing(self) -> None:
@@ -114,7 +120,9 @@ class Connection(asyncio.Protocol):
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header."""
+        """A header. What stands behind the body is none."""
+        if self._head_done:
+            return
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:

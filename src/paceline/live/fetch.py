@@ -6,7 +6,6 @@
 4. The key comes from the environment (PACELINE_API_KEY) and is in no message.
 """
 
-import os
 import zlib
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from queue import Empty, SimpleQueue
@@ -14,11 +13,12 @@ from threading import Thread
 from urllib.parse import urlsplit
 
 import paceline
-from paceline.errors import BadInputError, ServerFaultError, printable
+from paceline.errors import BadInputError, PacelineError, ServerFaultError, printable
+from paceline.live.http_message import is_host
+from paceline.live.openai import KEY_VARIABLE, authorization, without_key, without_key_bytes
 
-__all__ = ["API_KEY", "fetch", "metrics_url"]
+__all__ = ["fetch", "metrics_url"]
 
-API_KEY = "PACELINE_API_KEY"
 LARGEST_BYTES = 64 * 2**20
 CHUNK_BYTES = 2**16
 GZIP_WINDOW = 31
@@ -34,13 +34,15 @@ def metrics_url(url: str) -> str:
     """
     try:
         parts = urlsplit(url)
-        has_host = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        has_host = bool(parts.hostname) and is_host(parts.hostname or "") and (parts.port is None or parts.port > 0)
     except ValueError:
         has_host = False
     if not has_host or parts.scheme not in ("http", "https") or not url.isprintable() or " " in url:
         raise BadInputError(f"{printable(url)} is no address of a server; write it like http://127.0.0.1:8000")
     if parts.username is not None or parts.query or parts.fragment:
-        raise BadInputError(f"the address may hold no user name, password or query, which would be written down; set {API_KEY} instead")
+        raise BadInputError(
+            f"the address may hold no user name, password or query, which would be written down; set {KEY_VARIABLE} instead"
+        )
     path = parts.path.rstrip("/")
     if not path.endswith("metrics"):
         path = path.removesuffix("/v1") + "/metrics"
@@ -52,19 +54,20 @@ def fetch(url: str, timeout_s: float) -> bytes:
 
     Raises:
         ServerFaultError: no answer in time, another status, a redirect, too much, or less than was said.
+        BadInputError: the key has a character that no header may have.
 
     """
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
-    answered: SimpleQueue[bytes | ServerFaultError] = SimpleQueue()
+    answered: SimpleQueue[bytes | PacelineError] = SimpleQueue()
     Thread(target=_answer, args=(connection, url, answered), daemon=True).start()
     try:
         answer = answered.get(timeout=timeout_s)
     except Empty:
         _hang_up(connection)
         raise ServerFaultError(f"{printable(url)} did not answer within {timeout_s:g} s") from None
-    if isinstance(answer, ServerFaultError):
+    if isinstance(answer, PacelineError):
         raise answer
     return answer
 
@@ -78,29 +81,28 @@ def _hang_up(connection: HTTPConnection) -> None:
             return
 
 
-def _answer(connection: HTTPConnection, url: str, answered: "SimpleQueue[bytes | ServerFaultError]") -> None:
+def _answer(connection: HTTPConnection, url: str, answered: "SimpleQueue[bytes | PacelineError]") -> None:
     try:
         answered.put(_ask(connection, url))
-    except ServerFaultError as fault:
+    except PacelineError as fault:
         answered.put(fault)
     except (OSError, HTTPException, ValueError) as fault:
-        answered.put(ServerFaultError(f"{printable(url)} cannot be read: {printable(str(fault) or type(fault).__name__)}"))
+        answered.put(ServerFaultError(f"{printable(url)} cannot be read: {printable(without_key(str(fault)) or type(fault).__name__)}"))
     finally:
         connection.close()
 
 
 def _ask(connection: HTTPConnection, url: str) -> bytes:
     headers = {"Accept": "text/plain, application/json", "Accept-Encoding": "gzip", "User-Agent": f"paceline/{paceline.__version__}"}
-    if key := os.environ.get(API_KEY):
-        headers["Authorization"] = f"Bearer {key}"
+    headers |= authorization()
     connection.request("GET", urlsplit(url).path or "/", headers=headers)
     with connection.getresponse() as response:
         _need_ok(response, url)
         encoding = (response.getheader("Content-Encoding") or "identity").strip().lower()
         if encoding not in ("gzip", "identity"):
-            raise ServerFaultError(f"{printable(url)} answers in {printable(encoding)}, which was not asked for")
+            raise ServerFaultError(f"{printable(url)} answers in {printable(without_key(encoding))}, which was not asked for")
         body = _whole_body(response, url)
-    return _unpacked(body, url) if encoding == "gzip" else body
+    return without_key_bytes(_unpacked(body, url) if encoding == "gzip" else body)
 
 
 def _need_ok(response: HTTPResponse, url: str) -> None:
@@ -108,9 +110,11 @@ def _need_ok(response: HTTPResponse, url: str) -> None:
     if status == 200:
         return
     if 300 <= status < 400:
-        to = printable(response.getheader("Location") or "")
+        to = printable(without_key(response.getheader("Location") or ""))
         raise ServerFaultError(f"{printable(url)} redirects ({status}) to {to}; redirects are not followed, give the address itself")
-    remedy = {401: f"; set {API_KEY}", 403: f"; set {API_KEY}", 404: f"; {ON_SWITCH}, TensorRT-LLM has /prometheus/metrics"}.get(status, "")
+    remedy = {401: f"; set {KEY_VARIABLE}", 403: f"; set {KEY_VARIABLE}", 404: f"; {ON_SWITCH}, TensorRT-LLM has /prometheus/metrics"}.get(
+        status, ""
+    )
     raise ServerFaultError(f"{printable(url)} answers {status}{remedy}")
 
 

@@ -13,7 +13,7 @@ import httptools
 
 from paceline.errors import BadInputError, printable
 
-__all__ = ["Address", "NotHttpError", "Packet", "Reply", "address_of", "request_bytes"]
+__all__ = ["Address", "NotHttpError", "Packet", "Reply", "address_of", "is_host", "request_bytes"]
 
 Packet = tuple[int, bytes]  # perf_counter_ns on receipt, what was received
 
@@ -62,9 +62,20 @@ def address_of(url: str) -> Address:
         raise BadInputError(f"{printable(url)} is not a URL: {error}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadInputError(f"{printable(url)} is not a server's URL; it begins with http:// or https:// and names a host")
+    if not is_host(parts.hostname):
+        raise BadInputError(f"{printable(url)} names no host: a label of {printable(parts.hostname)} is empty or over 63 characters")
     tls = parts.scheme == "https"
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Address(tls=tls, host=parts.hostname, port=port if port is not None else 443 if tls else 80, target=target)
+
+
+def is_host(name: str) -> bool:
+    """Whether a name can be looked up at all: no label is empty or longer than 63 characters (RFC 1035)."""
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        return False
+    return "\0" not in name
 
 
 def request_bytes(method: str, address: Address, *, headers: Mapping[str, str], body: bytes | None) -> bytes:

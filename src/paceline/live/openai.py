@@ -2,14 +2,15 @@
 
 Rules. Temperature and seed are always sent, because a server's own defaults differ. Fields beyond the API's own make the answer say more
 (OPTIONAL_FIELDS); a server that refuses one (HTTP 400) is asked `without` it. The key comes from PACELINE_API_KEY when a request is
-made and is kept in no record.
+made and is kept in no record: whatever a server said goes through `without_key` before it is shown, cut or written.
 """
 
 import json
 import os
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from paceline.errors import BadInputError, ServerFaultError, UnknownNameError, is_count, printable
 from paceline.live.http_client import Http
@@ -28,6 +29,8 @@ __all__ = [
     "is_healthy",
     "optional_fields",
     "served_models",
+    "without_key",
+    "without_key_bytes",
 ]
 
 APIS = ("chat", "completions")
@@ -39,6 +42,8 @@ OPTIONAL_FIELDS: Mapping[str, frozenset[str]] = {
     "timings_per_token": frozenset({"llamacpp"}),  # tokens so far with each message
     "metadata": frozenset({"vllm", "sglang", "llamacpp"}),  # the request's segment, for whoever reads the server's log
 }
+SHORTEST_SECRET = 6  # shorter ones ("EMPTY", "none") are no secrets, and stand in many a text
+ESCAPE = re.compile("%[0-9A-F]{2}")
 DIALECTS = ("vllm", "sglang", "llamacpp", "tensorrt_llm", "lmdeploy")
 RESERVED = frozenset(
     {"model", "messages", "prompt", "stream", "stream_options", "max_tokens", "temperature", "seed", "n", *OPTIONAL_FIELDS}
@@ -58,10 +63,12 @@ class Server:
         """Reject what cannot be asked.
 
         Raises:
-            BadInputError: no URL, or one with a query.
+            BadInputError: no URL, or one with a query; a model's name that is no text.
             UnknownNameError: another API or dialect.
 
         """
+        if not _is_text(self.model):
+            raise BadInputError(f"the model's name {printable(self.model)} is no text that can be written down; name one with --model")
         if "?" in address_of(self.url).target or "#" in self.url:
             raise BadInputError(f"{printable(self.url)} is not a server's URL: it has a query; give what stands before it")
         if self.api not in APIS:
@@ -157,11 +164,50 @@ def headers_of(ask: Ask) -> dict[str, str]:
 
 
 def authorization() -> dict[str, str]:
-    """The header that carries the key, nothing where there is none."""
-    key = os.environ.get(KEY_VARIABLE, "").strip()
+    """The header that carries the key, nothing where there is none.
+
+    Raises:
+        BadInputError: the key has a character that no header may have; it is not quoted.
+
+    """
+    key = _key()
     if key and not (key.isascii() and key.isprintable()):
         raise BadInputError(f"{KEY_VARIABLE} holds a character that no header may have; set it again")
     return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def without_key(text: str) -> str:
+    """`text` with the key left out, as it stands or as JSON or a URL writes it. Done before a text is cut: half a key is one too."""
+    for form in _forms():
+        text = text.replace(form, "…")
+    return text
+
+
+def without_key_bytes(data: bytes) -> bytes:
+    """The same of bytes, each of the key's replaced by `*`, so that no length changes."""
+    for form in _forms():
+        written = form.encode("utf-8")
+        data = data.replace(written, b"*" * len(written))
+    return data
+
+
+def _key() -> str:
+    return os.environ.get(KEY_VARIABLE, "").strip()
+
+
+def _forms() -> list[str]:
+    """How the key may be written, the longest first; none where there is no secret."""
+    key = _key()
+    if len(key) < SHORTEST_SECRET or not key.isascii():
+        return []
+    escaped, quoted = json.dumps(key)[1:-1], [quote(key, safe=""), quote(key), quote_plus(key)]
+    lower = [ESCAPE.sub(lambda found: found[0].lower(), each) for each in quoted]
+    return sorted({key, escaped, escaped.replace("/", "\\/"), *quoted, *lower}, key=len, reverse=True)
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name has no half of a surrogate pair, which no file holds."""
+    return not any("\ud800" <= each <= "\udfff" for each in name)
 
 
 async def served_models(http: Http, server: Server, *, timeout_s: float) -> tuple[str, ...]:
@@ -178,9 +224,11 @@ async def served_models(http: Http, server: Server, *, timeout_s: float) -> tupl
             f"GET {printable(url)}: HTTP {reply.status}; is this an OpenAI-compatible server, and is {KEY_VARIABLE} right?"
         )
     try:
-        return tuple(str(each["id"]) for each in json.loads(reply.body)["data"])
+        return tuple(without_key(str(each["id"])) for each in json.loads(reply.body)["data"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ServerFaultError(f"GET {printable(url)}: the answer is not a list of models, but {printable(reply.body[:60])}") from error
+        raise ServerFaultError(
+            f"GET {printable(url)}: the answer is not a list of models, but {printable(without_key_bytes(reply.body)[:60])}"
+        ) from error
 
 
 async def is_healthy(http: Http, server: Server, *, timeout_s: float) -> bool:

@@ -23,7 +23,8 @@ from paceline.verdict import Caution, Estimate
 __all__ = ["bench_dict", "bench_text", "saturated"]
 
 REQUESTS_MISSING = "requests_missing"
-NOT_COMPARABLE = (CLIENT_SATURATED, REQUESTS_MISSING)
+NOTHING_TIMED = "nothing_timed"
+NOT_COMPARABLE = (CLIENT_SATURATED, REQUESTS_MISSING, NOTHING_TIMED)
 SHOWN = ("p50", "p90", "p95", "p99", "mean")
 
 
@@ -58,6 +59,9 @@ def _missing(runs: list[Run]) -> Iterator[Caution]:
     """Requests that did not finish leave a selection; said here too, because one arm alone comes to no gate."""
     for run in runs:
         asked, finished = len(run.requests or ()), len(run.finished)
+        if not any(each.timing.chunk_at_s.size for each in run.finished):
+            message = f"none of {asked} requests of the {run.arm.value} arm brought an answer with text, so nothing was measured"
+            yield Caution(NOTHING_TIMED, message)
         if asked - finished > MOST_MISSING * asked:
             yield Caution(
                 REQUESTS_MISSING,
@@ -78,7 +82,7 @@ def _acceptance(run: Run, confidence: float, rng: np.random.Generator) -> dict[s
 
 
 def saturated(body: Mapping[str, Any]) -> bool:
-    """Whether the arms were not compared, because of the client or of requests that did not finish."""
+    """Whether the arms were not compared, because of the client, of requests that did not finish, or because none was timed."""
     return any(each["code"] in NOT_COMPARABLE for each in body["warnings"])
 
 
