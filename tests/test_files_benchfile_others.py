@@ -1,6 +1,7 @@
 """llama.cpp timings, speculation_profile.json, single answers, folders, and files that are refused by name."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -340,3 +341,23 @@ def test_what_is_no_json_is_refused(tmp_path: Path, content: bytes, why: str) ->
     path.write_bytes(content)
     with pytest.raises(BadInputError, match=why):
         read_evidence(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "instead", "figure"),
+    [
+        ("llama-draft-sizes.json", r'"acceptance": 0\.\d+', '"acceptance": 7.5', "alpha"),
+        ("specforge-table.json", r'"accept_length": 2\.64\d+', '"accept_length": -0.0', "acceptance_length"),
+        ("vllm-text-k2.log", r"Position 0:( +)33\.12", r"Position 0:\g<1>9000.0", "survival_1"),
+    ],
+)
+def test_a_figure_that_cannot_be_is_left_out_and_the_rest_is_kept(
+    tmp_path: Path, name: str, pattern: str, instead: str, figure: str
+) -> None:
+    """One damaged number in a report of a whole night."""
+    damaged = tmp_path / name
+    damaged.write_text(re.sub(pattern, instead, (FOLDER / name).read_text(encoding="utf-8")), encoding="utf-8")
+    doubted = [each.run for each in read_all(damaged) if "unlawful_figure" in {caution.code for caution in each.run.cautions}]
+    assert doubted
+    assert all(figure not in each.summaries for each in doubted)
+    assert all(each.summaries for each in doubted)

@@ -29,7 +29,14 @@ def test_a_stated_figure_is_held_against_the_counts(stated: dict[str, float | No
 
 def test_without_counts_nothing_is_compared() -> None:
     """A rate of a moment would be doubted against nothing."""
-    assert differing({"alpha": 0.5, "acceptance_length": 3.0}, drafts=None, drafted_tokens=0, accepted_tokens=0) == ()
+    assert differing({"alpha": 0.5, "acceptance_length": 3.0}, drafts=None, drafted_tokens=None, accepted_tokens=0) == ()
+
+
+def test_where_nothing_was_drafted_a_rate_is_0_and_a_length_at_most_1() -> None:
+    """Builds write 0 or 1 for the length of nothing; 5 is of something else."""
+    for length, codes in ((0.0, 0), (1.0, 0), (5.0, 2)):
+        stated = {"alpha": length and length - 1, "acceptance_length": length}
+        assert len(differing(stated, drafts=0, drafted_tokens=0, accepted_tokens=0)) == codes
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_v0_totals_of_nothing_are_no_acceptance_of_0() -> None:
     """Whoever looks before the first request: no ratio, and nothing to roll back for."""
     run = run_of(totals("0.000", 0, 0, 0).partition("] ")[2])
     assert run.summaries == {}
-    assert codes(run) == ["unprefixed_lines", "since_start", "v0_metrics", "nothing_drafted"]
+    assert codes(run) == ["unprefixed_lines", "since_start", "v0_metrics", "stated_rate_differs", "nothing_drafted"]
 
 
 def test_an_interval_without_drafts_is_no_acceptance_of_0() -> None:

@@ -476,3 +476,4 @@ def test_answers_of_two_tokens_may_accept_more_than_they_show() -> None:
     """Fifty requests, each stopped inside its first draft of 3: 150 accepted, 100 generated, and nothing is wrong."""
     window = difference(None, of({D: 50, T: 150, A: 150, G: 100, FIRST: 50, FIRST_SUM: 1.0}))
     assert window.acceptance is not None
+    assert difference(None, of({D: 50, T: 150, A: 150, G: 0, FIRST: 50, FIRST_SUM: 1.0})).acceptance is None

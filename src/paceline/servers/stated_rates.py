@@ -13,14 +13,17 @@ RELATIVE = 0.01
 ROUNDED = 0.006  # two digits are printed, and a little
 
 
-def differing(stated: Mapping[str, float | None], *, drafts: int | None, drafted_tokens: int, accepted_tokens: int) -> tuple[Caution, ...]:
+def differing(
+    stated: Mapping[str, float | None], *, drafts: int | None, drafted_tokens: int | None, accepted_tokens: int | None
+) -> tuple[Caution, ...]:
     """A caution for each stated figure that the counts contradict: `alpha` accepted / drafted, `acceptance_length` 1 + accepted / drafts.
 
-    None was not stated. Nothing is compared where nothing was drafted, and no length where drafts are not counted.
+    None was not stated, or not counted. Where nothing was drafted the rate is 0 and the length at most 1.
     """
+    share, least = _share(accepted_tokens, drafts), min(stated.get("acceptance_length") or 0.0, 1.0)
     counted = {
-        "alpha": accepted_tokens / drafted_tokens if drafted_tokens else None,
-        "acceptance_length": 1 + accepted_tokens / drafts if drafts else None,
+        "alpha": _share(accepted_tokens, drafted_tokens),
+        "acceptance_length": None if share is None else 1 + share if drafts else least,
     }
     pairs = [(name, said, counted[name]) for name, said in stated.items() if said is not None]
     return tuple(
@@ -28,3 +31,9 @@ def differing(stated: Mapping[str, float | None], *, drafts: int | None, drafted
         for name, said, ours in pairs
         if ours is not None and abs(said - ours) > RELATIVE * max(abs(said), abs(ours)) + ROUNDED
     )
+
+
+def _share(accepted_tokens: int | None, of: int | None) -> float | None:
+    if accepted_tokens is None or of is None:
+        return None
+    return accepted_tokens / of if of else 0.0

@@ -209,6 +209,7 @@ class Window:
         if self.ratios_only or self.accepted_tokens is None or self.generation_tokens is None or not self.drafts:
             return False
         stops = max(self.first_tokens or 0, self.request_tokens.count if self.request_tokens else 0)
+        stops = min(stops, self.generation_tokens)  # each request that ended had a token
         longest_tokens = -(-(self.drafted_tokens or 0) // self.drafts)
         return self.accepted_tokens > self.generation_tokens + stops * longest_tokens
 

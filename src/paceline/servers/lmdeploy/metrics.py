@@ -113,7 +113,7 @@ def _differing(scrapes: Sequence[Counters]) -> tuple[Caution, ...]:
         for caution in differing(
             {"alpha": each.get(RATE), "acceptance_length": each.get(LENGTH)},
             drafts=whole(each, DRAFTS),
-            drafted_tokens=whole(each, DRAFTED) or 0,
-            accepted_tokens=whole(each, ACCEPTED) or 0,
+            drafted_tokens=whole(each, DRAFTED),
+            accepted_tokens=whole(each, ACCEPTED),
         )
     )

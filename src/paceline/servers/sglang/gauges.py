@@ -15,7 +15,7 @@ from paceline.servers.counters import Counters
 from paceline.servers.sglang.accept_rate import rate_meaning
 from paceline.verdict import Caution
 
-__all__ = ["GAUGES", "GaugeFigures", "LENGTH", "RATE", "draft_width", "gauge_figures"]
+__all__ = ["GAUGES", "GaugeFigures", "LENGTH", "RATE", "draft_width", "gauge_doubts", "gauge_figures"]
 
 LENGTH = "spec_accept_length"
 RATE = "spec_accept_rate"
@@ -65,6 +65,18 @@ def gauge_figures(scrapes: Sequence[Counters]) -> GaugeFigures:
     if width is not None:
         stated["draft_tokens"] = Summary(value=float(width - 1), statistic="configured", n=None, low=None, high=None)
     return GaugeFigures(active=True, stated=stated, noted=(_gauge_of_last_batches(), *noted))
+
+
+def gauge_doubts(scrape: Counters, width: int | None) -> tuple[Caution, ...]:
+    """That the gauges hold what no batch of this width gives; 0 is no batch yet, a width of None is not known."""
+    lengths = [length for each in scrape.engines.values() if (length := each.get(LENGTH))]
+    rates = [rate for each in scrape.engines.values() if (rate := each.get(RATE))]
+    wrong = [each for each in lengths if width is not None and not 1 <= each <= width] + [each for each in rates if each > 1]
+    if not wrong:
+        return ()
+    return (
+        Caution("stated_rate_differs", f"the gauges of acceptance say {', '.join(f'{each:.4g}' for each in wrong)}, which no batch gives"),
+    )
 
 
 def _set_in_window(scrapes: Sequence[Counters]) -> list[tuple[float, float | None]]:

@@ -20,7 +20,7 @@ from paceline.errors import BadInputError, printable
 from paceline.run import Summary
 from paceline.servers.counters import Counters, EngineCounters, Vocabulary, change, gauge_summary, read_series
 from paceline.servers.prometheus_text import Sample
-from paceline.servers.sglang.gauges import GAUGES, LENGTH, RATE, draft_width, gauge_figures
+from paceline.servers.sglang.gauges import GAUGES, draft_width, gauge_doubts, gauge_figures
 from paceline.servers.window import Window, observed, whole
 from paceline.verdict import Caution
 
@@ -129,7 +129,7 @@ def window(scrapes: Sequence[Counters]) -> Window:
             *changed.noted,
             *(() if gauges is None else gauges.noted),
             *_noted(counted=counted, fits=fits, width=width, chain=chain),
-            *_impossible(scrapes[-1], width),
+            *gauge_doubts(scrapes[-1], width),
         ),
     )
 
@@ -154,16 +154,6 @@ def _aggregates(scrapes: Sequence[Counters], total: EngineCounters) -> dict[str,
     if gap is not None and gap.mean is not None:
         named["token_gap_s"] = Summary(value=gap.mean, statistic="mean", n=gap.count, low=None, high=None)
     return named
-
-
-def _impossible(scrape: Counters, width: int | None) -> tuple[Caution, ...]:
-    """That the gauges hold what no batch of this width gives; 0 is no batch yet."""
-    lengths = [length for each in scrape.engines.values() if (length := each.get(LENGTH))]
-    rates = [rate for each in scrape.engines.values() if (rate := each.get(RATE))]
-    if width is None or (all(1 <= each <= width for each in lengths) and all(each <= 1 for each in rates)):
-        return ()
-    told = ", ".join(f"{each:.4g}" for each in (*lengths, *rates))
-    return (Caution("stated_rate_differs", f"the gauges of acceptance say {told}, which no batch of {width} tokens per verify call gives"),)
 
 
 def _noted(*, counted: bool, fits: bool, width: int | None, chain: bool) -> tuple[Caution, ...]:

@@ -171,8 +171,8 @@ def _differing(listed: Sequence[Iteration]) -> tuple[Caution, ...]:
         found = differing(
             {"acceptance_length": each.stated_length},
             drafts=each.drafts,
-            drafted_tokens=each.drafted_tokens or 0,
-            accepted_tokens=each.accepted_tokens or 0,
+            drafted_tokens=each.drafted_tokens,
+            accepted_tokens=each.accepted_tokens,
         )
         if found:
             return found

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from paceline.run import Summary
 from paceline.servers.stated_rates import differing
+from paceline.servers.window import whole
 from paceline.verdict import Caution
 
 __all__ = ["V0_CAUTION", "is_v0", "v0_doubts", "v0_figures"]
@@ -68,8 +69,8 @@ def v0_doubts(engines: Iterable[Mapping[str, float]]) -> tuple[Caution, ...]:
         for caution in differing(
             {"alpha": each.get(RATE)},
             drafts=None,
-            drafted_tokens=int(each.get(DRAFTED, 0.0)),
-            accepted_tokens=int(each.get(ACCEPTED, 0.0)),
+            drafted_tokens=whole(each, DRAFTED),
+            accepted_tokens=whole(each, ACCEPTED),
         )
     )
 
