@@ -134,3 +134,9 @@ def test_no_bytes_crash_the_reader(tmp_path_factory: pytest.TempPathFactory, noi
         measure_dumps(None, path, model=None)
     except PacelineError:
         return
+
+
+def test_dumps_of_two_servers_are_not_called_swapped() -> None:
+    """Whoever mixes two servers up is told that, not to turn the files round."""
+    with pytest.raises(BadInputError, match="not of one kind"):
+        window_of_dumps(DUMPS / "lmdeploy-two-drafts.prom", AFTER, model=None)
