@@ -38,7 +38,7 @@ from paceline.files.benchfolder import BenchFolder
 from paceline.files.dump import measure_dumps
 from paceline.files.evidence import read_all
 from paceline.files.runfile import read_run, run_to_json
-from paceline.jobs.bench_runs import came_of, sent_of
+from paceline.jobs.bench_came import came_of, sent_of
 from paceline.latency import Ended
 from paceline.live.answer import Answer, read_answer
 from paceline.live.http_connection import Received, StreamEnd

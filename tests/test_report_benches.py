@@ -7,7 +7,7 @@ import pytest
 
 from paceline.errors import NoEvidenceError
 from paceline.report.benches import bench_dict, bench_text, saturated
-from paceline.run import Run, Summary
+from paceline.run import Outcome, Run, Summary
 from paceline.verdict import Caution
 from tests.strategies_runs import pair
 
@@ -97,3 +97,14 @@ def test_an_arm_without_one_timed_answer_is_no_measurement() -> None:
     body = bench_dict(replace(ours, requests=()), None, confidence=0.95, rng=rng())
     assert saturated(body)
     assert "nothing_timed" in [each["code"] for each in body["warnings"]]
+
+
+def test_an_arm_that_lost_many_requests_or_timed_none_says_so() -> None:
+    """A table of the few that came back looks like any other."""
+    ours, theirs = arms()
+    assert theirs.requests is not None
+    lost = replace(theirs, requests=tuple(replace(each, outcome=Outcome.FAILED) for each in theirs.requests[:10]) + theirs.requests[10:])
+    body = bench_dict(ours, lost, confidence=0.95, rng=rng())
+    assert (body["speedup"], [each["code"] for each in body["warnings"]]) == (None, ["requests_missing"])
+    none = replace(theirs, requests=tuple(replace(each, outcome=Outcome.FAILED) for each in theirs.requests))
+    assert "nothing_timed" in [each["code"] for each in bench_dict(None, none, confidence=0.95, rng=rng())["warnings"]]
