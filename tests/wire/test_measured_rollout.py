@@ -52,7 +52,7 @@ def test_a_measurement_is_decided_from_again_only_where_that_is_asked_for(
         longer = paceline(arguments)
         assert (longer.code, "give --draft-tokens 5 --resume" in longer.err) == (2, True)
         again = paceline(arguments)
-        assert (again.code, "add --resume" in again.err) == (2, True)
+        assert (again.code, "add --resume" in again.err) == (2, True), again.err
         assert paceline([*arguments, "--draft-tokens", "5", "--resume"]).code == 0
         untold = paceline(["rollout", "--traffic", str(log), *servers, "--out", str(tmp_path / "other")])
     assert (untold.code, "--target and --method" in untold.err) == (2, True)

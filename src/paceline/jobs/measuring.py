@@ -67,8 +67,11 @@ def measured_pairs(asked: BenchAsked, folder: Path, *, resume: bool, step: Calla
 def _measured(asked: BenchAsked, folder: BenchFolder, watcher: Watcher, *, resume: bool) -> tuple[Measured, ...]:
     bench = prepared(asked, progress=lambda _: None)
     folder.open({**_plan(asked), "inputs": dict(bench.to_ask.inputs)}, arms=tuple(bench.servers), resume=resume)
-    if not measure_servers(bench, folder, watcher):
-        raise KeyboardInterrupt
+    try:
+        if not measure_servers(bench, folder, watcher):
+            raise KeyboardInterrupt
+    finally:
+        folder.close()
     found = []
     for load in bench.loads:
         arms = [folder.joined(load.name, arm) for arm in (Arm.BASELINE, Arm.SPECULATIVE)]
