@@ -96,6 +96,13 @@ class BenchFolder:
             raise BadInputError(f"{printable(str(self.path))} holds no load-test to resume; leave out --resume to start one there")
         make_folder(self.path)
         self._lock()
+        try:
+            self._begin(file, plan, arms=arms, resume=resume)
+        except BadInputError:
+            self.close()
+            raise
+
+    def _begin(self, file: Path, plan: Mapping[str, Any], *, arms: Sequence[Arm], resume: bool) -> None:
         if file.is_file():
             self._need_same(file, plan)
             if not resume and any(self._has_begun(arm) for arm in arms):
