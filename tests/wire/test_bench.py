@@ -242,7 +242,7 @@ def test_what_was_measured_survives_and_is_gone_on_with(
 ) -> None:
     """Ctrl-C in the last minute of an hour must not cost the hour."""
     out = tmp_path / "out"
-    with served(plain(0.010)) as one, served(speculative(0.020, DRAFTS)) as two:
+    with served(plain(0.004)) as one, served(speculative(0.020, DRAFTS)) as two:
         arguments = command(log, out, "--baseline", one.url, "--speculative", two.url)
         code = stopped(arguments, out / "blocks", kind)
         assert code == (130 if kind is signal.SIGINT else -9)
