@@ -227,7 +227,13 @@ def test_one_gpu_measures_its_arms_one_after_the_other(log: Path, tmp_path: Path
 
 def stopped(arguments: list[str], blocks: Path, kind: signal.Signals) -> int:
     """Start, wait until the second block has answers, stop with that signal; the exit code. Two more blocks leave a busy machine time."""
-    process = subprocess.Popen([sys.executable, "-m", "paceline.cli.main", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "paceline.cli.main", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Whoever started the tests in the background made them deaf to Ctrl-C, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     until = time.monotonic() + 60
     while time.monotonic() < until and not any(each.stat().st_size for each in blocks.glob("*/001-*.came")):
         time.sleep(0.005)
