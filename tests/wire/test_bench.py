@@ -225,15 +225,13 @@ def test_one_gpu_measures_its_arms_one_after_the_other(log: Path, tmp_path: Path
     assert set(json.loads(answer.out)["arms"]) == {"baseline", "speculative"}
 
 
+# Whoever started the tests in the background made them deaf to Ctrl-C, and children inherit that.
+HEEDS_CTRL_C = "import signal, sys; signal.signal(2, signal.default_int_handler); from paceline.cli.main import main; sys.exit(main())"
+
+
 def stopped(arguments: list[str], blocks: Path, kind: signal.Signals) -> int:
     """Start, wait until the second block has answers, stop with that signal; the exit code. Two more blocks leave a busy machine time."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "paceline.cli.main", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # Whoever started the tests in the background made them deaf to Ctrl-C, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    process = subprocess.Popen([sys.executable, "-c", HEEDS_CTRL_C, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     until = time.monotonic() + 60
     while time.monotonic() < until and not any(each.stat().st_size for each in blocks.glob("*/001-*.came")):
         time.sleep(0.005)
