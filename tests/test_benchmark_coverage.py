@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.coverage import ALPHA, documented, drafted, false_ships, main, sequential, table, trial
+from benchmarks.interval_coverage import ALPHA, documented, drafted, false_ships, main, sequential, table, trial
 
 ROOT = Path(__file__).parent.parent
 SMALL = 200

@@ -20,7 +20,7 @@ each side (mixtures: Robbins 1970, Ann. Math. Statist. 41; confidence sequences:
 what was planned for. sd(e) is estimated: the bound on T is moved from the normal to
 Student's distribution with (Σb)² / Σb² − 1 degrees of freedom, for few long requests tell less than many alike, and away from the side to
 which e is skewed, by the second term of its Cornish-Fisher expansion. What holds exactly for normal e then holds within the simulations
-of `benchmarks/coverage.py` for the others (Waudby-Smith et al. 2024, Ann. Statist. 52, give the limit theorem).
+of `benchmarks/interval_coverage.py` for the others (Waudby-Smith et al. 2024, Ann. Statist. 52, give the limit theorem).
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """How often intervals hold a truth that is known, how often the gate ships what it must not, and how soon a sequential test stops.
 
-    python benchmarks/coverage.py [--repetitions N] [--seed N] [--json] [--write-docs FILE]
+    python benchmarks/interval_coverage.py [--repetitions N] [--seed N] [--json] [--write-docs FILE]
 
 Requests are drawn; their truth is a formula. `row`, `n` (requests), `covered`, and beside it the share of intervals that lie above and
 below the truth.
@@ -281,7 +281,7 @@ def figures(*, repetitions: int, seed: int) -> dict[str, Any]:
     }
 
 
-BEGIN, END = "<!-- generated: benchmarks/coverage.py --write-docs -->", "<!-- end of the generated part -->"
+BEGIN, END = "<!-- generated: benchmarks/interval_coverage.py --write-docs -->", "<!-- end of the generated part -->"
 
 
 def table(found: dict[str, Any]) -> str:
