@@ -18,7 +18,7 @@ from paceline.jobs.asking import Asking
 from paceline.jobs.bench import Bench, measure_servers
 from paceline.jobs.bench_asked import BenchAsked, OpenLoad, prepared
 from paceline.jobs.diagnosing import losslessness_of
-from paceline.live.http_message import address_of
+from paceline.live.openai import is_same_server
 from paceline.report.benches import bench_dict, bench_text, saturated
 from paceline.report.diagnosis import losslessness_dict, losslessness_text
 from paceline.run import Arm, Run
@@ -61,7 +61,7 @@ def _need_sense(options: argparse.Namespace) -> None:
     """
     if options.baseline is None and options.speculative is None:
         raise BadInputError("give --baseline URL, --speculative URL, or both")
-    if options.baseline is not None and options.speculative is not None and _place(options.baseline) == _place(options.speculative):
+    if options.baseline is not None and options.speculative is not None and is_same_server(options.baseline, options.speculative):
         raise BadInputError(
             f"both arms are {printable(options.baseline)}: one server does not run with and without drafts; start two, or one at a time"
         )
@@ -80,13 +80,6 @@ def _need_sense(options: argparse.Namespace) -> None:
         )
     if options.pairs is not None and (options.baseline is None or options.speculative is None):
         raise BadInputError("--pairs are blocks of two arms that take turns; give both --baseline and --speculative")
-
-
-def _place(url: str) -> tuple[bool, str, int, str]:
-    """Where a URL leads, the same for every way to write one server of this machine."""
-    address = address_of(url)
-    host = "127.0.0.1" if address.host in ("localhost", "::1", "0.0.0.0") else address.host.removesuffix(".")  # noqa: S104 - compared, not bound
-    return address.tls, host, address.port, address.target.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
 def _asked(options: argparse.Namespace) -> BenchAsked:

@@ -20,6 +20,7 @@ from paceline.jobs.rollout import Job, roll_out, skill_name
 from paceline.jobs.scenario import config_hashes, scenario
 from paceline.jobs.simulation import limits_of
 from paceline.jobs.traffic import file_bytes
+from paceline.live.openai import is_same_server
 from paceline.report.json_view import plan_dict, verdict_dict
 from paceline.report.operations import compatibility_dict, config_text, rehearsal_text, rollout_text
 from paceline.report.text import plan_markdown
@@ -64,7 +65,7 @@ def _servers(options: argparse.Namespace) -> BenchAsked | None:
     urls = {Arm.BASELINE: options.baseline, Arm.SPECULATIVE: options.speculative}
     if not any(urls.values()):
         return None
-    if not all(urls.values()) or options.baseline == options.speculative:
+    if not all(urls.values()) or is_same_server(options.baseline, options.speculative):
         raise BadInputError(
             "a rollout measures two servers, --baseline URL and --speculative URL; with one GPU run `bench` twice, then `plan`"
         )

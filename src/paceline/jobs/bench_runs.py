@@ -280,10 +280,7 @@ def _acceptance(
             doubts.append(Caution("baseline_drafts", "the baseline server drafted during its block: speculation is on in both arms"))
         return None, "none", [each for each in doubts if each is not NOTHING_DRAFTED]
     if finished and len(counted) == len(finished):
-        by_segment: dict[str, AcceptanceCounts] = {}
-        for each in counted:
-            assert each.acceptance is not None
-            by_segment[each.segment] = by_segment.get(each.segment, AcceptanceCounts.none()) + each.acceptance
+        by_segment = AcceptanceCounts.by_segment((each.segment, each.acceptance) for each in counted if each.acceptance is not None)
         if not any(each.drafts for each in by_segment.values()) and NOTHING_DRAFTED not in doubts:
             doubts.append(NOTHING_DRAFTED)
         return by_segment, "each request", doubts

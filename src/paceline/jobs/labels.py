@@ -10,7 +10,7 @@ from paceline.jobs.traffic import Traffic
 from paceline.run import Run
 from paceline.stats.goodput import Slo
 
-__all__ = ["described", "labelled", "model_range"]
+__all__ = ["described", "labelled", "model_range", "with_arguments"]
 
 
 def described(scenario: Scenario) -> dict[str, str]:
@@ -46,6 +46,12 @@ def labelled(
     return _with(runs[0], both, traffic.inputs), _with(runs[1], speculative, traffic.inputs)
 
 
-def _with(run: Run, arguments: Mapping[str, str], inputs: Mapping[str, str]) -> Run:
+def with_arguments(run: Run, arguments: Mapping[str, str]) -> Run:
+    """The run with more said of what it was given."""
     made = run.provenance
-    return replace(run, provenance=replace(made, arguments={**made.arguments, **arguments}, inputs=dict(inputs)))
+    return replace(run, provenance=replace(made, arguments={**made.arguments, **arguments}))
+
+
+def _with(run: Run, arguments: Mapping[str, str], inputs: Mapping[str, str]) -> Run:
+    told = with_arguments(run, arguments)
+    return replace(told, provenance=replace(told.provenance, inputs=dict(inputs)))

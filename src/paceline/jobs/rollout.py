@@ -25,7 +25,7 @@ from paceline.forecast.when_not import Condition, Pairing, when_not
 from paceline.jobs.acceptance import AskedAcceptance, KnownAcceptance, choose
 from paceline.jobs.asking import Asking
 from paceline.jobs.bench_asked import BenchAsked
-from paceline.jobs.labels import described, labelled, model_range
+from paceline.jobs.labels import described, labelled, model_range, with_arguments
 from paceline.jobs.launch import Commands, launch_commands
 from paceline.jobs.measuring import Measured, measured_pairs, rehearsed
 from paceline.jobs.planning import Circumstances, compared, output_shares, planned
@@ -238,10 +238,7 @@ def _accepted_in(measured: tuple[Measured, ...], out: Path) -> Path | None:
 def _described(pair: Measured, found: Scenario) -> tuple[Run, Run]:
     """The measured runs, with the target and hardware that the user stated for them."""
     told = described(found)
-    return tuple(  # type: ignore[return-value]  # of two comes two
-        replace(run, provenance=replace(run.provenance, arguments={**run.provenance.arguments, **told}))
-        for run in (pair.baseline, pair.speculative)
-    )
+    return with_arguments(pair.baseline, told), with_arguments(pair.speculative, told)
 
 
 def _rehearsal(job: Job, found: Scenario, known: KnownAcceptance, out: Path, step: Callable[[str], None]) -> Measured | None:

@@ -27,6 +27,7 @@ __all__ = [
     "body_of",
     "headers_of",
     "is_healthy",
+    "is_same_server",
     "optional_fields",
     "served_models",
     "without_key",
@@ -237,3 +238,20 @@ async def is_healthy(http: Http, server: Server, *, timeout_s: float) -> bool:
         return (await http.get(f"{server.root}/health", headers={}, timeout_s=timeout_s)).status == 200
     except ServerFaultError:
         return False
+
+
+def is_same_server(one: str, other: str) -> bool:
+    """Whether two URLs lead to one server: with or without /v1 and the last slash, by whichever name of this machine.
+
+    Raises:
+        BadInputError: not a URL.
+
+    """
+    return _place(one) == _place(other)
+
+
+def _place(url: str) -> tuple[bool, str, int, str]:
+    """Where a URL leads, the same for every way to write one server of this machine."""
+    address = address_of(url)
+    host = "127.0.0.1" if address.host in ("localhost", "::1", "0.0.0.0") else address.host.removesuffix(".")  # noqa: S104 - compared, not bound
+    return address.tls, host, address.port, address.target.rstrip("/").removesuffix("/v1").rstrip("/")

@@ -118,10 +118,7 @@ def replay_streams(streams: Iterable[TokenStream], rule: NgramRule) -> Iterator[
 
 def pool_by_segment(requests: Iterable[RequestAcceptance]) -> dict[str, AcceptanceCounts]:
     """Counts added up by segment, so that every ratio of them is weighted by drafted tokens or steps; segments in order of appearance."""
-    pooled: dict[str, AcceptanceCounts] = {}
-    for request in requests:
-        pooled[request.segment] = pooled.get(request.segment, AcceptanceCounts.none()) + request.counts
-    return pooled
+    return AcceptanceCounts.by_segment((each.segment, each.counts) for each in requests)
 
 
 def need_token_ids(tokens: TokenArray, what: str) -> None:

@@ -44,8 +44,4 @@ def steady(run: Run, *, skip_first: int, skip_last: int) -> Run:
 
 
 def _pooled(requests: tuple[RequestRecord, ...]) -> dict[str, AcceptanceCounts]:
-    pooled: dict[str, AcceptanceCounts] = {}
-    for each in requests:
-        if each.acceptance is not None:
-            pooled[each.segment] = pooled.get(each.segment, AcceptanceCounts.none()) + each.acceptance
-    return pooled
+    return AcceptanceCounts.by_segment((each.segment, each.acceptance) for each in requests if each.acceptance is not None)

@@ -90,6 +90,14 @@ class AcceptanceCounts:
         """All counts added up; nothing in no step where there are none."""
         return sum(counts, start=cls.none())
 
+    @classmethod
+    def by_segment(cls, counted: Iterable[tuple[str, "AcceptanceCounts"]]) -> dict[str, "AcceptanceCounts"]:
+        """(segment, counts) pairs added up by segment, in order of appearance."""
+        pooled: dict[str, AcceptanceCounts] = {}
+        for segment, counts in counted:
+            pooled[segment] = pooled.get(segment, cls.none()) + counts
+        return pooled
+
     @property
     def alpha(self) -> float:
         """Acceptance rate: accepted / drafted tokens.

@@ -11,6 +11,7 @@ to first token; `request_rate` "inf" is no rate. Source: vLLM 0.32.0, benchmarks
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,10 +37,11 @@ from paceline.files.benchfile.requests import Seen, instants_after
 from paceline.files.found import Found, sha256_of
 from paceline.run import Arm, Outcome
 from paceline.servers.stated_rates import differing
+from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Speculation
 from paceline.verdict import Caution
 
-__all__ = ["SERVER_COUNTERS", "is_vllm_json", "itl_doubts", "percentile_values", "read_vllm_json", "vllm_run"]
+__all__ = ["is_vllm_json", "itl_doubts", "percentile_values", "read_vllm_json", "take_counters", "vllm_run"]
 
 MADE_BY = "vllm bench serve"
 METRICS = {"ttft": "ttft_s", "tpot": "tpot_s", "itl": "chunk_gap_s", "e2el": "e2e_s"}
@@ -311,12 +313,24 @@ def _speculation(fields: Fields, told: Told, *, completed: int, seen: list[Seen]
         requests=completed,
         steps=gaps,
     )
-    told.acceptance = {"all": counts}
-    percent = fields.number("spec_decode_acceptance_rate")
-    stated = {"alpha": None if percent is None else percent / 100, "acceptance_length": fields.number("spec_decode_acceptance_length")}
-    told.cautions += differing(stated, drafts=drafts, drafted_tokens=drafted, accepted_tokens=accepted)
-    told.cautions += [*noted, SERVER_COUNTERS]
+    take_counters(
+        told,
+        counts,
+        noted,
+        percent=fields.number("spec_decode_acceptance_rate"),
+        acceptance_length=fields.number("spec_decode_acceptance_length"),
+    )
     told.note("temperature_unstated", "the file does not say at which temperature was sampled, and acceptance moves with it")
+
+
+def take_counters(
+    told: Told, counts: AcceptanceCounts, noted: Sequence[Caution], *, percent: float | None, acceptance_length: float | None
+) -> None:
+    """Keep the server's counters, and what is doubtful about them: the rate and length stated beside them among it."""
+    told.acceptance = {"all": counts}
+    stated = {"alpha": None if percent is None else percent / 100, "acceptance_length": acceptance_length}
+    told.cautions += differing(stated, drafts=counts.drafts, drafted_tokens=counts.drafted_tokens, accepted_tokens=counts.accepted_tokens)
+    told.cautions += [*noted, SERVER_COUNTERS]
 
 
 def _config(fields: Fields) -> dict[str, Any] | None:

@@ -12,10 +12,9 @@ from paceline.files.benchfile.acceptance import counted
 from paceline.files.benchfile.assemble import MILLISECONDS, Told, found_of, parsed_runs, plain_name, stated_load, summary, tool_summaries
 from paceline.files.benchfile.documents import text_lines
 from paceline.files.benchfile.fields import Fields
-from paceline.files.benchfile.vllm_json import SERVER_COUNTERS, itl_doubts
+from paceline.files.benchfile.vllm_json import itl_doubts, take_counters
 from paceline.files.found import Found, sha256_of
 from paceline.run import Arm
-from paceline.servers.stated_rates import differing
 
 __all__ = ["is_vllm_text", "read_vllm_text"]
 
@@ -159,11 +158,7 @@ def _speculation(fields: Fields, options: Fields, told: Told, completed: int) ->
         requests=completed,
         steps=None,
     )
-    told.acceptance = {"all": counts}
-    percent = fields.number("Acceptance rate (%)")
-    stated = {"alpha": None if percent is None else percent / 100, "acceptance_length": fields.number("Acceptance length")}
-    told.cautions += differing(stated, drafts=drafts, drafted_tokens=drafted, accepted_tokens=accepted)
-    told.cautions += [*noted, SERVER_COUNTERS]
+    take_counters(told, counts, noted, percent=fields.number("Acceptance rate (%)"), acceptance_length=fields.number("Acceptance length"))
     position = 0
     while fields.has(f"Position {position}"):
         share = fields.positive(f"Position {position}")
