@@ -149,6 +149,7 @@ def test_the_measurement_says_what_decides() -> None:
     assert "break-even 0.2" in made.opt_in
     assert "break-even" not in plan(verdict(Holds.YES, alpha=None)).opt_in
     assert any("baseline replicas" in each for each in made.on_breach)
+    assert any("chosen when a server starts" in each for each in made.on_breach), "no engine switches speculation off while it runs"
     assert "at 64 in flight" in made.stages[4].do[0]
 
 

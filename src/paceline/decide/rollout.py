@@ -144,6 +144,7 @@ def rollout_plan(setup: RolloutSetup, verdicts: tuple[Verdict, ...], *, policy: 
         guards=rollout_guards(setup, policy, verdict),
         on_breach=(
             "send all traffic to the baseline replicas at once; do not wait for the canary's requests to finish before routing new ones",
+            "look for no switch: speculation is chosen when a server starts, so the way back is the other pool or a restart",
             f"keep one speculative replica off traffic for the diagnosis; restart the others with: {setup.baseline_command}",
             "save both arms' /metrics and logs of the last stage before anything restarts",
             "start again from the gate, not from the stage that broke",
