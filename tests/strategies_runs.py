@@ -1,6 +1,8 @@
 """Hand-made runs for the tests of statistics, decisions and reports: every latency follows from a few numbers that a test states."""
 
 from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +28,12 @@ def timing(*, sent_at_s: float, ttft_s: float, gaps_s: list[float], tokens: list
 def _emitted(tokens: int, *, alpha: float, draft_tokens: int, rng: np.random.Generator) -> list[int]:
     """Tokens of each decode step until `tokens` are out, drafts accepted one by one with chance `alpha`."""
     steps: list[int] = []
-    while sum(steps) < tokens - 1:
-        accepted = int(np.argmin(np.append(rng.random(draft_tokens) < alpha, False)))
-        steps.append(min(accepted + 1, tokens - 1 - sum(steps)))
+    left = tokens - 1
+    while left > 0:
+        drawn = rng.random(draft_tokens).tolist()
+        accepted = next((depth for depth, each in enumerate(drawn) if each >= alpha), draft_tokens)
+        steps.append(min(accepted + 1, left))
+        left -= steps[-1]
     return steps
 
 
@@ -42,7 +47,7 @@ def record(
     gaps_s = step_s * (1 + 0.05 * rng.random(len(emitted)))
     counts = None
     if alpha is not None:
-        reached = tuple(sum(each > depth for each in emitted) for depth in range(1, draft_tokens + 1))
+        reached = tuple((np.array(emitted)[:, None] > np.arange(1, draft_tokens + 1)).sum(axis=0).tolist())
         n = len(emitted)
         counts = AcceptanceCounts(
             steps=n, drafts=n, drafted_tokens=n * draft_tokens, accepted_tokens=sum(reached), accepted_per_position=reached
@@ -56,6 +61,13 @@ def record(
         acceptance=counts,
         outcome=Outcome.FINISHED,
     )
+
+
+@lru_cache(maxsize=64)  # the plain arm is nearly always the same, and many tests ask for the same pair
+def _records(n: int, mix: tuple[tuple[str, float | None], ...], **how: Any) -> tuple[RequestRecord, ...]:
+    """`n` requests, spread over the segments of (name, alpha) in turn."""
+    turns = (mix[i % len(mix)] for i in range(n))
+    return tuple(record(i, segment=segment, alpha=alpha, **how) for i, (segment, alpha) in enumerate(turns))
 
 
 def run(
@@ -72,20 +84,9 @@ def run(
     seed: int = 7,
 ) -> Run:
     """A run of `n` requests spread over the segments of `alphas` in turn; the baseline ignores the alphas' values."""
-    names, drafting = list(alphas), arm is Arm.SPECULATIVE
-    records = tuple(
-        record(
-            i,
-            segment=names[i % len(names)],
-            step_s=step_s,
-            alpha=alphas[names[i % len(names)]] if drafting else None,
-            draft_tokens=draft_tokens,
-            ttft_s=ttft_s,
-            prefix=prefix,
-            seed=seed + drafting,
-        )
-        for i in range(n)
-    )
+    drafting = arm is Arm.SPECULATIVE
+    mix = tuple((name, alpha if drafting else None) for name, alpha in alphas.items())
+    records = _records(n, mix, step_s=step_s, draft_tokens=draft_tokens, ttft_s=ttft_s, prefix=prefix, seed=seed + drafting)
     by_segment: dict[str, AcceptanceCounts] = {}
     for each in records:
         if each.acceptance is not None:

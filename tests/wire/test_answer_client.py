@@ -147,6 +147,12 @@ def test_completions_reasoning_and_tool_calls_are_text() -> None:
     assert (read.text, chunks(read), codes(read)) == ("hmf{}x", [(10, 1), (20, 3), (30, 1)], [])
 
 
+def test_a_message_with_an_answer_and_its_reasoning_shows_both() -> None:
+    """The message in which a model stops thinking loses half of its text."""
+    both = {"choices": [{"delta": {"content": "yes", "reasoning": "hm ", "tool_calls": [{"function": {"name": "f"}}]}}]}
+    assert answer(both, "[DONE]").text == "hm yesf"
+
+
 def test_a_delta_without_text_hands_its_tokens_to_the_next_chunk() -> None:
     """Half a character takes a step and shows nothing: its token is lost, or it counts as a chunk that nobody saw."""
     read = answer(chat("a", so_far=1), chat("", so_far=2), chat("é", so_far=3), chat("", so_far=4, finish="stop"), "[DONE]")

@@ -313,7 +313,7 @@ def _array(value: object, where: str, *, kinds: str) -> npt.NDArray[Any]:
         array = np.array(items)
     except ValueError:
         raise BadInputError(f"{where} is not a flat list of numbers") from None
-    if array.ndim != 1 or array.dtype.kind not in kinds or any(isinstance(each, bool) for each in items):
+    if array.ndim != 1 or array.dtype.kind not in kinds or bool in map(type, items):
         raise BadInputError(f"{where} is not a flat list of {'whole ' if kinds == 'i' else ''}numbers")
     return array
 

@@ -1,10 +1,13 @@
 """The event loop that measures: uvloop where it runs, because it hands a packet over in half the time.
 
+What was there before is left out of garbage collection while it runs, so that a full one has less to go through while streams are timed.
+
 A thousand streams are a thousand open files, and many systems start a process with room for fewer; the limit that a process may raise
 itself is raised.
 """
 
 import asyncio
+import gc
 import sys
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -21,10 +24,13 @@ Result = TypeVar("Result")
 
 def run_in_loop(main: Coroutine[Any, Any, Result]) -> Result:
     """What `main` returns, run in an event loop of its own. Of what several tasks raised the first cause is raised."""
+    gc.freeze()
     try:
         return _run(main)
     except BaseExceptionGroup as group:
         raise _first_cause(group) or group from None
+    finally:
+        gc.unfreeze()
 
 
 def _run(main: Coroutine[Any, Any, Result]) -> Result:

@@ -94,13 +94,13 @@ class Connection(asyncio.Protocol):
     """A connection to `peer`; `exchange` sends one request and gives what came back."""
 
     __slots__ = (
+        "_at_ns",
+        "_data",
         "_done",
         "_due_bytes",
         "_fed",
-        "_packets",
         "_received_bytes",
         "_reply",
-        "_stamp",
         "_timeouts",
         "_timer",
         "_transport",
@@ -114,8 +114,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._done: asyncio.Future[Received] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._packets: list[Packet] = []
-        self._stamp = self._packets.append
+        self._at_ns: list[int] = []
+        self._data: list[bytes] = []
         self._fed = 0
         self._received_bytes = 0
         self._due_bytes: float = 0
@@ -137,10 +137,11 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Called by the event loop: stamp first, think later."""
-        self._stamp((perf_counter_ns(), data))
+        """Called by the event loop: stamp first, think later. (`in` would raise and catch an error inside.)"""
+        self._at_ns.append(perf_counter_ns())
+        self._data.append(data)
         self._received_bytes += len(data)
-        if self._received_bytes >= self._due_bytes or EMPTY_LINE in data or len(data) < 4:
+        if self._received_bytes >= self._due_bytes or data.find(EMPTY_LINE) >= 0 or len(data) < 4:
             self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -160,8 +161,7 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         assert self._done is None
         loop = asyncio.get_running_loop()
-        self._packets, self._fed, self._received_bytes, self._reply = [], 0, 0, Reply()
-        self._stamp = self._packets.append
+        self._at_ns, self._data, self._fed, self._received_bytes, self._reply = [], [], 0, 0, Reply()
         self._timeouts, self._done = timeouts, loop.create_future()
         done = self._done
         self.sent_at_ns = perf_counter_ns()
@@ -207,9 +207,9 @@ class Connection(asyncio.Protocol):
 
     def _ends_as_usual(self) -> bool:
         """Whether the last bytes are an event stream's end mark and the last chunk."""
-        tail, place = self._packets[-1][1], len(self._packets) - 2
+        tail, place = self._data[-1], len(self._data) - 2
         while len(tail) < len(USUAL_END) and place >= 0:
-            tail, place = self._packets[place][1] + tail, place - 1
+            tail, place = self._data[place] + tail, place - 1
         return tail.endswith(USUAL_END)
 
     def _next_look(self, reply: Reply) -> int:
@@ -223,9 +223,9 @@ class Connection(asyncio.Protocol):
 
     def _read_on(self) -> str | None:
         """Parse the packets not yet parsed; what is wrong with them, if anything."""
-        first, self._fed = self._fed, len(self._packets)
+        first, self._fed = self._fed, len(self._data)
         try:
-            self._reply.feed(self._packets[first:] if first else self._packets)
+            self._reply.feed(zip(self._at_ns[first:], self._data[first:], strict=True))
         except NotHttpError as error:
             return str(error)
         return None
@@ -248,9 +248,9 @@ class Connection(asyncio.Protocol):
         """Until when to wait, and what to say after that."""
         timeouts = self._timeouts
         total = (self.sent_at_ns + timeouts.total_s * 1e9, f"not finished within {timeouts.total_s:g} s")
-        if self._reply.status is None or not (self._reply.body or self._fed < len(self._packets)):
+        if self._reply.status is None or not (self._reply.body or self._fed < len(self._data)):
             return total, (self.sent_at_ns + timeouts.first_byte_s * 1e9, f"no answer within {timeouts.first_byte_s:g} s")
-        return total, (self._packets[-1][0] + timeouts.gap_s * 1e9, f"silent for {timeouts.gap_s:g} s in the middle of the answer")
+        return total, (self._at_ns[-1] + timeouts.gap_s * 1e9, f"silent for {timeouts.gap_s:g} s in the middle of the answer")
 
     def _finish(self, ended: StreamEnd, error: str | None) -> None:
         done, self._done, reply = self._done, None, self._reply
@@ -265,14 +265,13 @@ class Connection(asyncio.Protocol):
             sent_at_ns=self.sent_at_ns,
             status=reply.status,
             headers=reply.headers,
-            packets=tuple(self._packets),
+            packets=tuple(zip(self._at_ns, self._data, strict=True)),
             ended=ended,
             ended_at_ns=perf_counter_ns(),
             error=None if error is None else ascii_controls(error)[:300],
             received_bytes=self._received_bytes,
             sent_twice=False,
         )
-        self._packets = []
-        self._stamp = self._packets.append
+        self._at_ns, self._data = [], []
         if done is not None and not done.done():
             done.set_result(received)

@@ -6,7 +6,7 @@ report are not lost: they count for the next chunk. Reasoning and tool calls are
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import orjson
 
@@ -74,15 +74,16 @@ class Reading:
 
     def add(self, event: Event) -> None:
         """Read one event. Nothing counts after the stream said that it was over."""
-        if event.data == DONE or self.done:
+        at_ns, data, kind = event
+        if data == DONE or self.done:
             self.done = True
             return
-        fields = _json_object(event.data)
+        fields = _json_object(data)
         if fields is None:
             self.unreadable += 1
             return
-        if event.kind == "error" or fields.get("error") or fields.get("object") == "error":
-            self.fault = self.fault or event.data.decode("utf-8", "replace")
+        if kind == "error" or fields.get("error") or fields.get("object") == "error":
+            self.fault = self.fault or data.decode("utf-8", "replace")
             return
         if not SAID_AT_THE_END.isdisjoint(fields):
             self.said |= {name: fields[name] for name in SAID_AT_THE_END & fields.keys() if fields[name]}
@@ -93,15 +94,16 @@ class Reading:
             self._add_timings(fields["timings"])
         choices = fields.get("choices")
         if choices:
-            self._add_choices(event.at_ns, choices, counted=bool(usage) or "timings" in fields)
+            self._add_choices(at_ns, choices, counted=bool(usage) or "timings" in fields)
 
     def _add_usage(self, usage: object) -> None:
         if not isinstance(usage, dict):
             self.unreadable += 1
             return
         self._add_total(usage.get("completion_tokens"))
-        if _is_count(usage.get("prompt_tokens")) and usage["prompt_tokens"] <= MOST_PROMPT_TOKENS:
-            self.prompt_tokens = usage["prompt_tokens"]
+        prompt = usage.get("prompt_tokens")
+        if _is_count(prompt) and prompt <= MOST_PROMPT_TOKENS:
+            self.prompt_tokens = prompt
 
     def _add_timings(self, timings: object) -> None:
         """llama.cpp's own: tokens predicted so far, and the prompt's, those found in its cache included."""
@@ -115,7 +117,7 @@ class Reading:
 
     def _add_total(self, total: object) -> None:
         before = self.tokens_so_far or 0
-        if not isinstance(total, int) or not _is_count(total) or total < before:
+        if not _is_count(total) or total < before:
             self.falling += 1
             return
         self.messages += total > before
@@ -166,7 +168,7 @@ def _json_object(data: bytes) -> dict[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     """Whether a JSON value is a whole number from 0 on, and one that an array of integers holds."""
     return type(value) is int and 0 <= value < 2**40
 
@@ -178,9 +180,11 @@ def _text(choice: Mapping[str, object]) -> str:
         text = choice.get("text")
         return text if isinstance(text, str) else ""
     content = delta.get("content")
+    text = content if isinstance(content, str) else ""
+    if len(delta) == 1 and text:  # nearly always
+        return text
     reasoning = delta.get("reasoning_content") or delta.get("reasoning")
     calls = delta.get("tool_calls")
-    text = content if isinstance(content, str) else ""
     if isinstance(reasoning, str):
         text = reasoning + text
     return text + _called(calls) if calls else text

@@ -184,7 +184,8 @@ def resampled_counts(n: int, *, rng: np.random.Generator) -> Iterator[FloatArray
     rows = max(1, BLOCK_DRAWS // n)
     while left > 0:
         rows = min(rows, left)
-        drawn = rng.integers(0, n, size=(rows, n)) + np.arange(rows)[:, None] * n
+        drawn = rng.integers(0, n, size=(rows, n))
+        drawn += np.arange(0, rows * n, n)[:, None]
         yield np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
         left -= rows
 
