@@ -122,7 +122,16 @@ def test_a_claim_near_its_bound_asks_for_more_requests() -> None:
     near = gate(baseline, speculative, policy=policy(claim("speedup", at_least=value - 0.01)), rng=rng())
     at = gate(baseline, speculative, policy=policy(claim("speedup", at_least=value - 1e-9)), rng=rng())
     assert "more requests per arm are needed" in near.findings[0].why
-    assert "no feasible number of requests settles it" in at.findings[0].why
+    assert "no feasible number of requests would settle it: it lies 1e-09 from its bound" in at.findings[0].why
+
+
+def test_a_number_of_requests_that_nobody_measures_comes_with_what_can_be_told() -> None:
+    """'About 44226 more requests' is a dead end; how far from its bound a claim must lie to be told is a way on."""
+    baseline, speculative = pair(n=60, step_s=0.012)
+    value = estimate("speedup", baseline, speculative).value
+    why = gate(baseline, speculative, policy=policy(claim("speedup", at_least=value - 0.003)), rng=rng()).findings[0].why
+    assert "only about " in why
+    assert "lies 0.003 from its bound, and 5000 requests per arm tell a distance of 0.0099 or more" in why
 
 
 def test_a_percentile_whose_upper_end_is_open_asks_for_as_many_as_bound_it() -> None:

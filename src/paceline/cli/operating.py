@@ -92,6 +92,7 @@ def _servers(options: argparse.Namespace) -> BenchAsked | None:
         open_load=None,
         pairs=None,
         noise_floor=None,
+        stop_when=None,
         first_byte_s=FIRST_BYTE_S,
         gap_s=GAP_S,
         speculation=Speculation(method=asked.method, draft_tokens=asked.draft_tokens, tree=asked.tree),
@@ -119,7 +120,7 @@ def run_rollout(options: argparse.Namespace) -> int:
         options,
         body=body | rests_on,
         text=text,
-        inputs={**config_hashes(job.asked), **done.traffic.inputs, **policy_inputs(options)},
+        inputs={**config_hashes(job.asked), **done.traffic.inputs, **policy_inputs(options.policy)},
     )
     return EXIT_CODES[done.verdict.decision] if options.exit_verdict else 0
 
@@ -141,7 +142,7 @@ def run_plan(options: argparse.Namespace) -> int:
     inputs = (
         config_hashes(asked)
         | {name: sha for pair in pairs for run in pair for name, sha in run.provenance.inputs.items()}
-        | policy_inputs(options)
+        | policy_inputs(options.policy)
     )
     if options.out is not None:
         make_folder(options.out)

@@ -11,6 +11,7 @@ import numpy as np
 
 from paceline.decide.break_even import break_even_alpha, step_time_ratio, tokens_per_step
 from paceline.decide.claims import Metric, metric_named
+from paceline.decide.in_turns import block_speedup
 from paceline.decide.totals import share_estimate, summary_estimate, summary_named
 from paceline.errors import NoEvidenceError
 from paceline.latency import samples
@@ -112,6 +113,9 @@ def _reach(first: Estimate, first_end: float | None, second: Estimate, second_en
 
 def _speedup(baseline: Run, speculative: Run, *, segment: str | None, confidence: float, rng: np.random.Generator) -> Estimate:
     if not needs_requests(baseline, speculative):
+        from_blocks = block_speedup(baseline, speculative, segment=segment, confidence=confidence)
+        if from_blocks is not None:
+            return from_blocks
         arms = two_arms(baseline, speculative, latency="tpot_s", segment=segment)
         return mean_ratio(arms.baseline, arms.speculative, paired=arms.paired, confidence=confidence, rng=rng)
     if segment is not None:
