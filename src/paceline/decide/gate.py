@@ -29,7 +29,7 @@ from paceline.decide.claims import metric_named
 from paceline.decide.comparability import Reach, reach_of, takes_away
 from paceline.decide.in_turns import block_cautions
 from paceline.decide.looked import looked_at_caution, looked_estimate
-from paceline.decide.measured import metric_estimate, needs_requests, segments_of
+from paceline.decide.measured import metric_estimate, needs_requests, rests_on_buckets, segments_of
 from paceline.decide.routing import routing
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.run import Arm, Run
@@ -269,6 +269,8 @@ class _Question:
         """What would settle a claim that cannot be told."""
         if needs_requests(self.baseline, self.speculative) and estimate.low is None and estimate.high is None:
             return "no_per_request_data: measure both arms request by request"
+        if rests_on_buckets(claim.metric, self.baseline, self.speculative):
+            return "no_per_request_data: a histogram's buckets are no finer than that; measure both arms request by request"
         needed = self._settled_by(claim, estimate)
         if needed is None or needed > max(AFFORDABLE, FAR_MORE * estimate.n):
             return self._near(claim, estimate, needed)
@@ -281,13 +283,16 @@ class _Question:
         told = distance_told(estimate, bound, requests=most, power=POWER)
         if told is None:
             return f"no feasible number of requests settles it from these {estimate.n}; measure longer, or move the bound"
+        distance = abs(estimate.value - bound)
         return (
-            f"{many} would settle it: it lies {abs(estimate.value - bound):.2g} from its bound, and {most} requests per arm tell a distance "
-            f"of {told:.2g} or more; move the bound by as much, or take it for no difference"
+            f"{many} would settle it: it lies {distance:.2g} from its bound, and {most} requests per arm tell a distance of {told:.2g} or "
+            "more; move the bound by as much, or take it for no difference"
         )
 
     def _settled_by(self, claim: Claim, estimate: Estimate) -> int | None:
         """Requests per arm in all that would settle it, more than there are; None where no number is known to."""
+        if rests_on_buckets(claim.metric, self.baseline, self.speculative):
+            return None
         needed, quantile = requests_to_settle(estimate, _bound(claim), power=POWER), metric_named(claim.metric).quantile
         if needed is None and quantile is not None and estimate.high is None:
             one = self.policy.confidence if self.looks is None else self.looks.each_at(self.policy.confidence)

@@ -41,7 +41,7 @@ def summary_estimate(run: Run, name: str, statistic: str | None, *, confidence: 
     found = summary_named(run, name, statistic)
     assert found is not None
     n = requests_counted(run)
-    if found.low is not None or found.high is not None or n is None:
+    if _has_edges(found) or n is None:
         return Estimate(value=found.value, low=found.low, high=found.high, confidence=confidence, n=found.n or 0)
     if statistic == "mean" or statistic is None:
         spread = _spread(run, name, n=n, confidence=confidence)
@@ -81,9 +81,14 @@ def _spread(run: Run, name: str, *, n: int, confidence: float) -> float | None:
 
 def _fitted(run: Run, name: str, *, n: int, confidence: float) -> float | None:
     middle, tail = (summary_named(run, name, each) for each in ("p50", TAIL))
-    if middle is None or tail is None or _coarse(run):
+    if middle is None or tail is None or _coarse(run) or _has_edges(middle) or _has_edges(tail):
         return None
     return fitted_spread(middle.value, tail.value, TAIL_QUANTILE, n=n, confidence=confidence)
+
+
+def _has_edges(summary: Summary) -> bool:
+    """Whether the summary's own ends are edges of a histogram's buckets."""
+    return summary.low is not None or summary.high is not None
 
 
 def _coarse(run: Run) -> bool:
