@@ -17,7 +17,7 @@ from paceline.files.evidence import read_evidence
 from paceline.files.policy import read_policy
 from paceline.files.runfile import write_run
 from paceline.jobs.diagnosing import losslessness_beside
-from paceline.jobs.planning import compared, read_pairs
+from paceline.jobs.planning import compared_at_loads, read_pairs
 from paceline.jobs.traffic import file_bytes, load_traffic
 from paceline.live.scrape import Watch, measure_server
 from paceline.report.diagnosis import losslessness_dict, losslessness_text
@@ -121,7 +121,7 @@ def run_gate(options: argparse.Namespace) -> int:
     """`gate`: the verdict on two files, and the textbook's beside it; of several loads the largest decides."""
     policy = policy_of(options)
     pairs = read_pairs((options.baseline, options.speculative))
-    comparisons = [compared(_plain_arm(*pair), pair[1], policy=policy, seed=options.seed) for pair in pairs]
+    comparisons = compared_at_loads([(_plain_arm(*pair), pair[1]) for pair in pairs], policy=policy, seed=options.seed)
     verdicts = tuple(each.verdict for each in comparisons)
     decisive = next(each for each in comparisons if each.verdict is production_verdict(verdicts))
     assert decisive.lesson is not None

@@ -15,7 +15,7 @@ from paceline.jobs.asking import Asking
 from paceline.jobs.bench_asked import BenchAsked
 from paceline.jobs.labels import described
 from paceline.jobs.launch import launch_commands
-from paceline.jobs.planning import Circumstances, compared, need_same, need_told, output_shares, planned, read_pairs
+from paceline.jobs.planning import Circumstances, compared_at_loads, need_same, need_told, output_shares, planned, read_pairs
 from paceline.jobs.rollout import Job, roll_out, skill_name
 from paceline.jobs.scenario import config_hashes, scenario
 from paceline.jobs.simulation import limits_of
@@ -135,7 +135,7 @@ def run_plan(options: argparse.Namespace) -> int:
     pairs = read_pairs(tuple(options.evidence))
     need_told(pairs, options.given)
     need_same(pairs, described(found), found.speculation)
-    comparisons = tuple(compared(*pair, policy=policy, seed=options.seed) for pair in pairs)
+    comparisons = compared_at_loads(pairs, policy=policy, seed=options.seed)
     where = Circumstances(found, commands, version, output_shares(pairs[-1][0]), options.requests_per_s)
     plan = planned(where, comparisons, policy=policy)
     text = plan_markdown(plan, tuple(each.verdict for each in comparisons))

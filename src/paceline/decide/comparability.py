@@ -9,7 +9,7 @@ Each code says how much it takes away.
 A check that lacks its evidence says nothing: the absence of a warning is no proof.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -21,7 +21,7 @@ from paceline.speculation.counts import AcceptanceCounts
 from paceline.stats.paired import MATCHED_SHARE
 from paceline.verdict import Caution
 
-__all__ = ["CODES", "DISTORTS", "Reach", "comparability_cautions", "reach_of", "takes_away"]
+__all__ = ["CODES", "DISTORTS", "Reach", "comparability_cautions", "draft_lengths_caution", "reach_of", "takes_away"]
 
 
 class Reach(StrEnum):
@@ -51,6 +51,7 @@ CODES: Mapping[str, Reach] = MappingProxyType(
         "different_targets": Reach.REFUSES,
         "different_tokenizers": Reach.REFUSES,
         "draft_length_changed": Reach.REFUSES,
+        "draft_length_varies": Reach.WARNS,
         "drift": Reach.WARNS,
         "intervals_from_totals": Reach.WARNS,
         "looked_at_early": Reach.WARNS,
@@ -103,6 +104,7 @@ MOST_OTHER = 0.05
 CACHE_DIFFERS = 0.1
 FEWEST_LENGTHS = 20
 CHANGED = 0.02
+LENGTHS = ("draft_tokens", "num_speculative_tokens", "speculative_num_steps")
 
 
 def reach_of(code: str) -> Reach:
@@ -255,6 +257,12 @@ def _drafts(baseline: Run, speculative: Run) -> Iterator[Caution]:
         yield Caution(
             "draft_length_changed", f"both arms draft, one up to {ours.draft_tokens} tokens and the other up to {theirs.draft_tokens}"
         )
+    stated = [
+        {each.provenance.arguments[name] for name in LENGTHS if name in each.provenance.arguments} for each in (baseline, speculative)
+    ]
+    if stated[0] and stated[1] and stated[0] != stated[1]:
+        shown = " against ".join(", ".join(map(printable, sorted(each))) for each in stated)
+        yield Caution("draft_length_changed", f"the arms state other draft lengths ({shown}): which of them was compared is not known")
     counts = _pooled(speculative)
     if theirs is None or theirs.tree is not None or counts is None or not counts.drafts:
         return
@@ -265,6 +273,27 @@ def _drafts(baseline: Run, speculative: Run) -> Iterator[Caution]:
             f"the run says that up to {theirs.draft_tokens} tokens are drafted, its counters say {max(drafted, deepest):.3g}: "
             "the draft length was changed",
         )
+
+
+def draft_lengths_caution(runs: Sequence[Run]) -> Caution | None:
+    """That the speculative runs of several loads drafted at other lengths; None where what they say agrees."""
+    lengths = {str(each.load): length for each in runs if (length := _length(each)) is not None}
+    if len(set(lengths.values())) < 2:
+        return None
+    shown = ", ".join(f"{length:.3g} at {load}" for load, length in lengths.items())
+    return Caution(
+        "draft_length_varies",
+        f"drafts were not equally long at all loads ({shown}): each point is decided for its own length, and one setting gives one of "
+        "them; measure all points at the length that is to ship, or ship the server that changes it",
+    )
+
+
+def _length(run: Run) -> float | None:
+    """Tokens per draft: as counted where every step drafts as many as it may, else as stated; None where neither is known."""
+    counts, how = _pooled(run), run.speculation
+    if counts is not None and counts.drafts and (how is None or how.method.drafts_every_step) and (how is None or how.tree is None):
+        return round(counts.drafted_tokens / counts.drafts, 1)  # answers that end in mid-draft cut a little
+    return None if how is None else float(how.draft_tokens)
 
 
 def _pooled(run: Run) -> AcceptanceCounts | None:
