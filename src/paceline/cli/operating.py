@@ -43,6 +43,7 @@ def job_of(options: argparse.Namespace) -> Job:
         reading=reading(options),
         simulation=simulation_plan(options),
         policy=policy_of(options),
+        policy_inputs=policy_inputs(options.policy),
         concurrencies=options.concurrency,
         requests_per_s=options.requests_per_s,
         version=vllm_version(options.engine_version),
@@ -120,7 +121,7 @@ def run_rollout(options: argparse.Namespace) -> int:
         options,
         body=body | rests_on,
         text=text,
-        inputs={**config_hashes(job.asked), **done.traffic.inputs, **policy_inputs(options.policy)},
+        inputs={**config_hashes(job.asked), **done.traffic.inputs, **job.policy_inputs},
     )
     return EXIT_CODES[done.verdict.decision] if options.exit_verdict else 0
 

@@ -23,7 +23,17 @@ from paceline.servers.vllm.versions import Version
 from paceline.speculation.method import Speculation
 from paceline.stats.paired import speedup_spread, two_arms
 
-__all__ = ["Circumstances", "compared", "compared_at_loads", "need_same", "need_told", "output_shares", "planned", "read_pairs"]
+__all__ = [
+    "Circumstances",
+    "across_loads",
+    "compared",
+    "compared_at_loads",
+    "need_same",
+    "need_told",
+    "output_shares",
+    "planned",
+    "read_pairs",
+]
 
 DEFAULT_SPREAD = 0.3
 SHORTEST_STAGE_S = 3600.0
@@ -61,18 +71,22 @@ def compared(baseline: Run, speculative: Run, *, policy: Policy, seed: int) -> C
 
 
 def compared_at_loads(pairs: Iterable[tuple[Run, Run]], *, policy: Policy, seed: int) -> tuple[Comparison, ...]:
-    """Each pair's comparison; where their drafts were not equally long, each verdict says so.
+    """Each pair's comparison, and what shows between them.
 
     Raises:
         BadInputError: as `compared`.
         UnknownNameError: as `compared`.
 
     """
-    found = tuple(compared(*pair, policy=policy, seed=seed) for pair in pairs)
-    varies = draft_lengths_caution([each.speculative for each in found])
+    return across_loads(tuple(compared(*pair, policy=policy, seed=seed) for pair in pairs))
+
+
+def across_loads(comparisons: tuple[Comparison, ...]) -> tuple[Comparison, ...]:
+    """The comparisons at several loads, each verdict saying what only shows between them."""
+    varies = draft_lengths_caution([each.speculative for each in comparisons])
     if varies is None:
-        return found
-    return tuple(replace(each, verdict=replace(each.verdict, warnings=(*each.verdict.warnings, varies))) for each in found)
+        return comparisons
+    return tuple(replace(each, verdict=replace(each.verdict, warnings=(*each.verdict.warnings, varies))) for each in comparisons)
 
 
 def _need_segments(policy: Policy, run: Run) -> None:
