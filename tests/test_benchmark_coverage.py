@@ -45,9 +45,9 @@ def test_the_gate_does_not_ship_at_the_margin() -> None:
 
 
 def test_claims_that_are_true_together_do_not_keep_back_what_should_ship() -> None:
-    """Six claims on their bounds, true rates about .04 together and .14 each by itself. 6 repetitions, fixed seed."""
-    shared, alone = (each["wrong"] for each in false_keeps(repetitions=6, seed=3, n=120))
-    assert shared <= alone
+    """Six claims on their bounds, true rates about .04 together and .14 each by itself. 8 repetitions, fixed seed."""
+    shared, alone = (each["wrong"] for each in false_keeps(repetitions=8, seed=2, n=120))
+    assert shared < alone
     assert shared == 0
 
 
