@@ -282,3 +282,20 @@ def test_a_label_in_a_served_name_is_no_other_model_and_a_number_format_is(ours:
     arms = told(baseline, {"model": ours}), told(speculative, {"model": theirs})
     found = evidence_cautions(*arms, alpha=None, break_even=None, alpha_floor=0.55, confidence=0.95)
     assert [each.code for each in found] == [code]
+
+
+def test_a_gauge_that_stays_at_48_beside_a_fuller_plain_server_is_sglangs_silent_limit() -> None:
+    """Two dumps know no request, and their gauges know how many ran."""
+    baseline, speculative = (replace(each, requests=None) for each in pair(n=9))
+
+    def running(run: Run, most: float, high: float | None) -> Run:
+        gauge = Summary(
+            value=most if high is None else high / 2, statistic="mean of scrapes", n=3, low=None if high is None else 1.0, high=high
+        )
+        return replace(run, summaries={"requests_running": gauge})
+
+    assert codes(running(baseline, 64, None), running(speculative, 48, None)) == ["max_running_requests_48"]
+    assert codes(running(baseline, 0, 64.0), running(speculative, 0, 48.0)) == ["max_running_requests_48"]
+    assert codes(running(baseline, 48, None), running(speculative, 48, None)) == []
+    assert codes(running(baseline, 64, None), running(speculative, 60, None)) == []
+    assert codes(baseline, running(speculative, 48, None)) == []

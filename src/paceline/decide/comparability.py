@@ -17,6 +17,7 @@ import numpy as np
 
 from paceline.errors import printable
 from paceline.run import Evidence, Run
+from paceline.servers.sglang.log import CAP
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.stats.paired import MATCHED_SHARE
 from paceline.verdict import Caution
@@ -95,7 +96,6 @@ RANDOM_DATASETS = ("random", "random-ids", "random-mm", "random-rerank")
 NO = ("", "0", "false", "none", "off")
 SYNTHETIC = ("synthetic_acceptance", "rejection_sample_method", "simulate_acc_len", "spec_synth_rates")
 THRESHOLDS = ("speculative_accept_threshold_single", "speculative_accept_threshold_acc", "accept_threshold")
-SGLANG_CAP = 48  # what SGLang sets max_running_requests to with speculation on, unless told
 COLD_FACTOR = 5.0
 COLD_FEWEST = 20
 COLD_S = 0.5
@@ -302,20 +302,29 @@ def _pooled(run: Run) -> AcceptanceCounts | None:
 
 def _capped(baseline: Run, speculative: Run) -> Iterator[Caution]:
     asked = speculative.load.concurrency
+    told = [_most_running(each) for each in (baseline, speculative)]
+    if told[1] == CAP and told[0] is not None and told[0] > CAP:
+        yield _sglang_cap(f"ran {CAP} requests at most, the plain one {told[0]:g}")
     cap = speculative.provenance.arguments.get("max_running_requests")
-    if cap == str(SGLANG_CAP) and baseline.provenance.arguments.get("max_running_requests") != cap:
+    if cap == str(CAP) and baseline.provenance.arguments.get("max_running_requests") != cap:
         yield _sglang_cap("says so")
     if asked is None or baseline.requests is None or speculative.requests is None:
         return
     plain, drafted = _most_decoding(baseline), _most_decoding(speculative)
-    if drafted == SGLANG_CAP < min(asked, plain):
+    if drafted == CAP < min(asked, plain):
         yield _sglang_cap(f"decoded {drafted} at once and never more, of {asked} in flight")
+
+
+def _most_running(run: Run) -> float | None:
+    """The most requests that a server's gauge showed running, None where it was not read."""
+    gauge = run.summaries.get("requests_running")
+    return None if gauge is None else gauge.value if gauge.high is None else gauge.high
 
 
 def _sglang_cap(why: str) -> Caution:
     return Caution(
         "max_running_requests_48",
-        f"the speculative server {why}: SGLang sets max_running_requests to {SGLANG_CAP} with speculation on unless it is given; give both "
+        f"the speculative server {why}: SGLang sets max_running_requests to {CAP} with speculation on unless it is given; give both "
         "servers the same",
     )
 

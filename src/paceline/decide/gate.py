@@ -115,7 +115,8 @@ def gate(baseline: Run, speculative: Run, *, policy: Policy, rng: np.random.Gene
     """
     if baseline.arm is not Arm.BASELINE or speculative.arm is not Arm.SPECULATIVE:
         raise BadInputError(
-            f"a gate takes the baseline first and the speculative run second, not {baseline.arm.value} and {speculative.arm.value}"
+            f"a gate takes the baseline first and the speculative run second, not {baseline.arm.value} and {speculative.arm.value}; "
+            "a source that says so drafted (or did not): give the run of the server without drafts, then that of the one with them"
         )
     if policy.slo is not None:
         baseline, speculative = promising(baseline, policy.slo), promising(speculative, policy.slo)
