@@ -5,12 +5,11 @@ from dataclasses import replace
 
 from paceline.run import Run, Summary
 from paceline.servers.window import Observed, Window
-from paceline.stats.histogram import bucket_quantile
+from paceline.stats.histogram import CONFIDENCE, bucket_quantile
 
 __all__ = ["with_percentiles"]
 
 PERCENTILES = (50, 90, 95, 99)
-CONFIDENCE = 0.99  # of the ends, so that they serve every usual policy's confidence
 
 
 def with_percentiles(run: Run, window: Window) -> Run:

@@ -12,7 +12,9 @@ from paceline.errors import NoEvidenceError
 from paceline.stats.intervals import binomial_quantile
 from paceline.verdict import Estimate
 
-__all__ = ["bucket_quantile"]
+__all__ = ["CONFIDENCE", "bucket_quantile"]
+
+CONFIDENCE = 0.99  # at which a histogram is read where nobody asks yet: it serves every usual policy's
 
 
 def bucket_quantile(
