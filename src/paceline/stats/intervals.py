@@ -186,8 +186,8 @@ def resampled_counts(n: int, *, rng: np.random.Generator) -> Iterator[FloatArray
     while left > 0:
         rows = min(rows, left)
         counts = np.empty((rows, n))
-        for row, drawn in zip(counts, rng.integers(0, n, size=(rows, n)), strict=True):
-            row[:] = np.bincount(drawn, minlength=n)  # row by row the counts stay in the processor's cache: a third of the time
+        for row in counts:  # row by row draws and counts stay in the processor's cache: a third of the time
+            row[:] = np.bincount(rng.integers(0, n, size=n), minlength=n)
         yield counts
         left -= rows
 

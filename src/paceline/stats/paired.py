@@ -18,12 +18,12 @@ import numpy.typing as npt
 from scipy.special import ndtri, stdtrit
 
 from paceline.errors import BadInputError, NoEvidenceError
-from paceline.latency import has_sample, samples
+from paceline.latency import gap_samples, has_sample, samples
 from paceline.run import RequestRecord, Run
 from paceline.stats.intervals import (
     FEWEST_CLUSTERS,
     ROUNDING,
-    clustered_quantile_interval,
+    clustered_quantile_intervals,
     quantile_interval,
     ratio_of_sums,
     resampled_counts,
@@ -201,8 +201,8 @@ def gap_quantile_ratio(baseline: Run, speculative: Run, q: float, *, segment: st
         NoEvidenceError: a run has no per-request records or no gaps, or the baseline's quantile is 0.
 
     """
-    arms = [[each.timing.chunk_gaps_s for each in _finished(run, segment)] for run in (speculative, baseline)]
-    up, down = (clustered_quantile_interval(each, q, confidence=confidence) for each in arms)
+    arms = [gap_samples("chunk_gap_s", [each.timing for each in _finished(run, segment)]) for run in (speculative, baseline)]
+    (up,), (down,) = (clustered_quantile_intervals(*each, (q,), confidence=confidence) for each in arms)
     return combined_ratio(up, down)
 
 
