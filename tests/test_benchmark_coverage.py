@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.interval_coverage import ALPHA, documented, drafted, false_ships, main, sequential, table, trial
+from benchmarks.interval_coverage import ALPHA, documented, drafted, false_keeps, false_ships, false_stops, main, sequential, table, trial
 
 ROOT = Path(__file__).parent.parent
 SMALL = 200
@@ -44,6 +44,20 @@ def test_the_gate_does_not_ship_at_the_margin() -> None:
     assert max(found.values()) == 0
 
 
+def test_claims_that_are_true_together_do_not_keep_back_what_should_ship() -> None:
+    """Six claims on their bounds, true rates about .04 together and .14 each by itself. 8 repetitions, fixed seed."""
+    shared, alone = (each["wrong"] for each in false_keeps(repetitions=8, seed=2, n=120))
+    assert shared < alone
+    assert shared == 0
+
+
+def test_looking_seven_times_does_not_decide_what_is_on_its_bound() -> None:
+    """True rates about .02 together and .12 as if at one look. 8 repetitions, fixed seed."""
+    together, one = (each["wrong"] for each in false_stops(repetitions=8, seed=2, n=160))
+    assert together <= one
+    assert together == 0
+
+
 @pytest.mark.parametrize(("what", "effect"), [("speedup", 0.08), ("alpha", 0.05)])
 def test_a_sequential_test_stops_early_where_the_answer_is_clear(what: str, effect: float) -> None:
     """At 1.5 times the design effect within 60 % of the fixed design, at it within 90 %, without one hardly ever."""
@@ -65,4 +79,4 @@ def test_the_documents_table_is_the_benchmarks(capsys: pytest.CaptureFixture[str
     found = json.loads(capsys.readouterr().out)
     assert table(found) in copy.read_text(encoding="utf-8")
     assert documented(copy.read_text(encoding="utf-8"), found) == copy.read_text(encoding="utf-8")
-    assert {"coverage", "gate", "sequential"} <= set(found)
+    assert {"coverage", "gate", "together", "sequential"} <= set(found)

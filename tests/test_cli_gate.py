@@ -76,7 +76,7 @@ def test_a_rollout_and_a_plan_take_the_same_policy(folder: Path, verb: list[str]
     found = policy_of(options)
     assert [str(each) for each in found.claims] == ["tpot_mean.ratio <= 0.95"]
     assert (found.margin, found.confidence, found.alpha_floor) == (0.1, 0.9, 0.55)
-    assert policy_inputs(options).keys() == {"policy.toml"}
+    assert policy_inputs(options.policy).keys() == {"policy.toml"}
 
 
 def test_an_unknown_metric_or_key_of_a_policy_is_bad_input_that_names_the_nearest(folder: Path, paceline: Paceline) -> None:

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from paceline.decide.cautions import evidence_cautions
-from paceline.decide.comparability import CODES, DISTORTS, Reach, comparability_cautions, reach_of, takes_away
+from paceline.decide.comparability import CODES, DISTORTS, Reach, comparability_cautions, draft_lengths_caution, reach_of, takes_away
 from paceline.decide.gate import DEFAULT_POLICY, gate
+from paceline.jobs.planning import compared_at_loads
 from paceline.latency import RequestTiming
 from paceline.run import Evidence, Load, RequestRecord, Run, Summary
 from paceline.speculation.counts import AcceptanceCounts
@@ -174,6 +175,48 @@ def test_two_draft_lengths_are_told() -> None:
     assert codes(baseline, replace(speculative, acceptance_by_segment=None)) == []
 
 
+@pytest.mark.parametrize("name", ["draft_tokens", "num_speculative_tokens"])
+def test_arms_that_state_two_draft_lengths_are_told(name: str) -> None:
+    """Launch settings of K = 3 beside K = 5: nobody knows which one was compared."""
+    baseline, speculative = pair(n=20)
+    assert codes(told(baseline, {name: "3"}), told(speculative, {name: "5"})) == ["draft_length_changed"]
+    assert codes(told(baseline, {name: "3"}), told(speculative, {name: "3"})) == []
+    assert codes(baseline, told(speculative, {name: "5"})) == []
+
+
+def at(concurrency: int, run: Run, drafted_per_draft: float | None = None) -> Run:
+    """The run at that load, its counters saying that many tokens per draft."""
+    drafted = round(1000 * (drafted_per_draft or 1))
+    counts = AcceptanceCounts(steps=None, drafts=1000, drafted_tokens=drafted, accepted_tokens=500, accepted_per_position=None)
+    by_segment = {"all": counts} if drafted_per_draft is not None else None
+    return replace(run, load=Load(concurrency=concurrency, rate_per_s=None), acceptance_by_segment=by_segment)
+
+
+def test_drafts_that_change_their_length_between_loads_are_told() -> None:
+    """A server that drafts 3 tokens at 8 in flight and 1 at 64 has two settings on its curve, and one of them ships."""
+    three, one = (pair(n=4, draft_tokens=tokens)[1] for tokens in (3, 1))
+    found = draft_lengths_caution([at(8, three), at(64, one)])
+    assert found is not None
+    assert (found.code, "3 at 8 in flight, 1 at 64 in flight" in found.message) == ("draft_length_varies", True)
+    counted = draft_lengths_caution([at(8, three, 3.0), at(64, three, 2.0)])
+    assert counted is not None
+    assert "2 at 64 in flight" in counted.message
+    assert draft_lengths_caution([at(8, three, 3.0), at(64, three, 2.97)]) is None
+    sometimes = replace(three, speculation=Speculation(method=Method.NGRAM, draft_tokens=3, tree=None))
+    assert draft_lengths_caution([at(8, sometimes, 3.0), at(64, sometimes, 1.4)]) is None
+    assert draft_lengths_caution([at(8, three), at(64, replace(three, speculation=None))]) is None
+    assert draft_lengths_caution([at(8, replace(three, speculation=None), 3.0), at(64, three, 5.0)]) is not None
+
+
+def test_a_verdict_at_several_loads_says_so_at_each() -> None:
+    """Whoever reads the deciding point alone must hear of it."""
+    pairs = [pair(n=20, concurrency=8, draft_tokens=3), pair(n=20, concurrency=32, draft_tokens=2)]
+    found = compared_at_loads(pairs, policy=DEFAULT_POLICY, seed=1)
+    assert all("draft_length_varies" in {warning.code for warning in each.verdict.warnings} for each in found)
+    same = compared_at_loads(pairs[:1], policy=DEFAULT_POLICY, seed=1)
+    assert not any(warning.code == "draft_length_varies" for warning in same[0].verdict.warnings)
+
+
 def batch(run: Run, most: int, in_flight: int) -> Run:
     """The run whose requests decode `most` at a time, one group after the other."""
     assert run.requests is not None
@@ -239,3 +282,20 @@ def test_a_label_in_a_served_name_is_no_other_model_and_a_number_format_is(ours:
     arms = told(baseline, {"model": ours}), told(speculative, {"model": theirs})
     found = evidence_cautions(*arms, alpha=None, break_even=None, alpha_floor=0.55, confidence=0.95)
     assert [each.code for each in found] == [code]
+
+
+def test_a_gauge_that_stays_at_48_beside_a_fuller_plain_server_is_sglangs_silent_limit() -> None:
+    """Two dumps know no request, and their gauges know how many ran."""
+    baseline, speculative = (replace(each, requests=None) for each in pair(n=9))
+
+    def running(run: Run, most: float, high: float | None) -> Run:
+        gauge = Summary(
+            value=most if high is None else high / 2, statistic="mean of scrapes", n=3, low=None if high is None else 1.0, high=high
+        )
+        return replace(run, summaries={"requests_running": gauge})
+
+    assert codes(running(baseline, 64, None), running(speculative, 48, None)) == ["max_running_requests_48"]
+    assert codes(running(baseline, 0, 64.0), running(speculative, 0, 48.0)) == ["max_running_requests_48"]
+    assert codes(running(baseline, 48, None), running(speculative, 48, None)) == []
+    assert codes(running(baseline, 64, None), running(speculative, 60, None)) == []
+    assert codes(baseline, running(speculative, 48, None)) == []

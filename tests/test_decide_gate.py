@@ -122,7 +122,22 @@ def test_a_claim_near_its_bound_asks_for_more_requests() -> None:
     near = gate(baseline, speculative, policy=policy(claim("speedup", at_least=value - 0.01)), rng=rng())
     at = gate(baseline, speculative, policy=policy(claim("speedup", at_least=value - 1e-9)), rng=rng())
     assert "more requests per arm are needed" in near.findings[0].why
-    assert "no feasible number of requests settles it" in at.findings[0].why
+    assert "no feasible number of requests would settle it: it lies 1e-09 from its bound" in at.findings[0].why
+
+
+def test_a_number_of_requests_that_nobody_measures_comes_with_what_can_be_told() -> None:
+    """'About 44226 more requests' is a dead end; how far from its bound a claim must lie to be told is a way on."""
+    baseline, speculative = pair(n=60, step_s=0.012)
+    value = estimate("speedup", baseline, speculative).value
+    why = gate(baseline, speculative, policy=policy(claim("speedup", at_least=value - 0.003)), rng=rng()).findings[0].why
+    assert "only about " in why
+    assert "lies 0.003 from its bound, and 5000 requests per arm tell a distance of 0.0099 or more" in why
+
+
+def test_an_interval_that_nobody_knows_says_so() -> None:
+    """Five requests have no interval, so no number of them follows."""
+    why = gate(*pair(n=5), policy=policy(claim("speedup", at_least=1.05)), rng=rng()).findings[0].why
+    assert "no feasible number of requests settles it from these 5" in why
 
 
 def test_a_percentile_whose_upper_end_is_open_asks_for_as_many_as_bound_it() -> None:
@@ -317,12 +332,40 @@ def test_a_histograms_buckets_are_the_interval() -> None:
     assert (found.low, found.value, found.high, found.n) == (1.0, 2.0, 4.0, 400)
     verdict = gate(base, spec, policy=policy(claim("tpot_p99.ratio", at_most=0.9), claim("tpot_p99.ratio", at_most=2)), rng=rng())
     assert [each.holds for each in verdict.findings] == [Holds.NO, Holds.CANNOT_TELL]
-    assert "no feasible number" in verdict.findings[1].why
+    assert "a histogram's buckets are no finer than that" in verdict.findings[1].why
+    surer = metric_estimate("tpot_p99.ratio", base, spec, segment=None, confidence=0.995, rng=rng())
+    assert (surer.low, surer.high) == (None, None)
     assert estimate("tpot_p99_s", base, spec).value == 0.06
     with pytest.raises(NoEvidenceError, match="or a summary"):
         estimate("tpot_p90_s", base, spec)
     with pytest.raises(NoEvidenceError, match="same summary"):
         estimate("tpot_p99.ratio", base, spec, "chat")
+
+
+def test_a_claim_that_fails_by_itself_may_not_fail_among_three() -> None:
+    """Each claim at its own 95 % keeps back one rollout in thirteen that should ship; two still have all of their own error."""
+    arms = pair(n=60, step_s=0.022)
+    own, shared = (metric_estimate("harmed_share", *arms, segment=None, confidence=each, rng=rng()).high for each in (0.95, 1 - 0.1 / 3))
+    assert own is not None
+    assert shared is not None
+    doubtful, holds = claim("harmed_share", at_least=(own + shared) / 2), [claim("speedup", at_least=each) for each in (0.01, 0.02)]
+    two = gate(*arms, policy=policy(doubtful, holds[0]), rng=rng())
+    three = gate(*arms, policy=policy(doubtful, *holds), rng=rng())
+    assert (two.decision, three.decision) == (Decision.KEEP, Decision.CANNOT_TELL)
+    found = three.findings[0]
+    assert "it fails by itself, but one of 3 claims does so by chance" in found.why
+    assert found.estimate is not None
+    assert found.estimate.confidence == pytest.approx(1 - 0.1 / 3)
+    clear = gate(*arms, policy=policy(claim("harmed_share", at_least=0.99), *holds), rng=rng())
+    assert (clear.decision, clear.findings[0].estimate) == (Decision.KEEP, two.findings[0].estimate)
+
+
+def test_an_arm_that_drafted_is_no_baseline() -> None:
+    """Swapped arms, or the same file twice, would ship the opposite."""
+    baseline, speculative = pair(n=4)
+    for first, second in ((speculative, speculative), (speculative, baseline), (baseline, baseline)):
+        with pytest.raises(BadInputError, match="give the run of the server without drafts, then"):
+            gate(first, second, policy=DEFAULT_POLICY, rng=rng())
 
 
 def test_mean_summaries_give_the_speed_up_as_a_point() -> None:

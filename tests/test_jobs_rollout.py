@@ -45,6 +45,7 @@ JOB = Job(
     ),
     simulation=SimulationPlan(requests=30, max_requests=8, token_budget=512, spread=0.5, rejection=Rejection.IN_PASS, seed=1),
     policy=DEFAULT_POLICY,
+    policy_inputs={"policy.toml": "ab12"},
     concurrencies=(1, 4),
     requests_per_s=2.0,
     version=VERSION,
@@ -55,6 +56,7 @@ JOB = Job(
     arguments={"traffic": ["openai_chat.jsonl"]},
     command=("paceline", "rollout", "--traffic", "openai_chat.jsonl"),
 )
+VERDICT = ("verdict", "concurrency", "findings", "alpha", "break_even_alpha", "requests_needed", "routing", "warnings", "lesson_verdict")
 PROMISED = {
     "replay.json",
     "forecast.json",
@@ -131,9 +133,10 @@ def test_every_json_opens_with_its_schema_and_provenance_and_no_path(folder: Pat
 
 
 def test_the_inputs_are_named_with_their_hashes(folder: Path) -> None:
-    """Which log was it? A name alone does not tell."""
+    """Which log was it, and which policy? A name alone does not tell."""
     hashes = document(folder / "verdict.json")["provenance"]["inputs"]
-    assert hashes == {"openai_chat.jsonl": hashlib.sha256((SHAPES / "openai_chat.jsonl").read_bytes()).hexdigest()}
+    log = hashlib.sha256((SHAPES / "openai_chat.jsonl").read_bytes()).hexdigest()
+    assert hashes == {"openai_chat.jsonl": log, "policy.toml": "ab12"}
 
 
 def test_the_verdict_stands_at_each_concurrency_and_the_largest_decides(folder: Path) -> None:
@@ -161,7 +164,9 @@ def test_the_runs_are_evidence_that_gate_reads(folder: Path, paceline: Paceline)
     arms = [folder / "runs" / f"c0004-{arm}.json" for arm in ("baseline", "speculative")]
     assert [read_run(each).arm for each in arms] == [Arm.BASELINE, Arm.SPECULATIVE]
     answer = paceline(["gate", *map(str, arms), "--json"])
-    assert json.loads(answer.out)["verdict"] == document(folder / "verdict.json")["verdict"]
+    own, said = document(folder / "verdict.json"), json.loads(answer.out)
+    assert {name: said[name] for name in VERDICT} == {name: own[name] for name in VERDICT}
+    assert paceline(["gate", *map(str, arms), "--json"]).out == answer.out
 
 
 def test_the_plan_made_from_the_folder_is_the_rollouts_own(folder: Path, paceline: Paceline, tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from paceline.errors import NoEvidenceError
-from paceline.report.benches import bench_dict, bench_text, saturated
+from paceline.report.benches import bench_dict, bench_text, looks_dict, looks_text, saturated
 from paceline.run import Outcome, Run, Summary
-from paceline.verdict import Caution
+from paceline.stats.looks import Looks
+from paceline.verdict import Caution, Decision
 from tests.strategies_runs import pair
 
 
@@ -108,3 +109,20 @@ def test_an_arm_that_lost_many_requests_or_timed_none_says_so() -> None:
     assert (body["speedup"], [each["code"] for each in body["warnings"]]) == (None, ["requests_missing"])
     none = replace(theirs, requests=tuple(replace(each, outcome=Outcome.FAILED) for each in theirs.requests))
     assert "nothing_timed" in [each["code"] for each in bench_dict(None, none, confidence=0.95, rng=rng())["warnings"]]
+
+
+@pytest.mark.parametrize(
+    ("taken", "decision", "stopped", "told"),
+    [
+        (2, Decision.KEEP, True, "look 2 of 7 says keep; stopped there"),
+        (7, Decision.SHIP, False, "look 7 of 7 says ship; 400 requests per arm at most"),
+        (2, Decision.CANNOT_TELL, False, "look 2 of 7 says cannot tell; 400 requests per arm at most"),
+    ],
+)
+def test_what_the_last_look_said_is_told(taken: int, decision: Decision, stopped: bool, told: str) -> None:
+    """Half of the requests that were asked for, and no word why, looks like a crash."""
+    body = looks_dict(Looks(taken=taken, planned=7, most_requests=400, decision=decision))
+    assert body is not None
+    assert body["stopped_early"] is stopped
+    assert looks_text(body) == told
+    assert looks_dict(None) is None

@@ -17,7 +17,7 @@ WORDS = Vocabulary(
     counts=frozenset({"a_total", "b_total"}),
     totals=frozenset({"s_sum"}),
     gauges=frozenset({"now"}),
-    by_position={"at_total": "position"},
+    by_label={"at_total": "position"},
     splits=frozenset({"split"}),
     aliases={"a": "a_total"},
 )

@@ -214,3 +214,11 @@ def test_limits_that_bear_on_a_comparison_are_in_the_provenance() -> None:
     assert told["max_running_requests"] == "48"
     assert told["speculative_accept_threshold_acc"] == "0.9"
     assert "max_running_requests" not in run_of(start, started(accept_threshold_acc=1.0), decode(3.0, None)).provenance.arguments
+
+
+def test_a_batch_that_stays_at_48_while_others_wait_is_sglangs_silent_limit() -> None:
+    """With speculation on SGLang serves 48 at once unless told, and whoever compares at 64 compares queues."""
+    busy = [decode(2.0, 0.5, running=each).replace("#queue-req: 0", "#queue-req: 16") for each in (47, 48, 48)]
+    assert "max_running_requests_48" in codes(run_of(*busy))
+    assert "max_running_requests_48" not in codes(run_of(*busy, decode(2.0, 0.5, running=49)))
+    assert "max_running_requests_48" not in codes(run_of(*(decode(2.0, 0.5, running=48) for _ in range(3))))

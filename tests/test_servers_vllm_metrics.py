@@ -411,7 +411,7 @@ def test_what_is_not_exported_is_none() -> None:
     """Whoever scrapes a server with few series: no zero stands in for them."""
     bare = difference(None, of({G: 5}))
     assert (bare.steps, bare.step_seconds, bare.tokens_per_step_emitted, bare.decode_tokens_per_s, bare.alpha) == (None,) * 5
-    assert Observed(total=0.0, count=0).mean is None
+    assert Observed(total=0.0, count=0, buckets=None).mean is None
     assert difference(None, of(PLAIN | {FIRST: 40})).tokens_per_step_emitted is None
     totals = difference(None, of({D: 10, T: 30, A: 18, GAPS: 10, GAP_SUM: 1.0})).acceptance
     assert totals is not None

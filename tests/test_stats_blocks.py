@@ -126,7 +126,7 @@ def test_a_run_says_which_block_its_requests_came_from() -> None:
     assert blocks_stated(speculative) == ((1, 10), (2, 4), (2, 6))
     assert speculative.requests is not None
     failed = (replace(speculative.requests[0], outcome=Outcome.FAILED), *speculative.requests[1:])
-    first, second = block_pairs(baseline, replace(speculative, requests=failed), latency="tpot_s")
+    first, second = block_pairs(baseline, replace(speculative, requests=failed), latency="tpot_s", segment=None)
     assert (first.baseline.size, first.speculative_second) == (9, True)
     assert (second.speculative.size, second.speculative_second) == (10, False)
     found = block_effects((first, second), confidence=CONFIDENCE)
@@ -141,7 +141,7 @@ def test_requests_of_one_token_have_no_pace_and_are_left_out() -> None:
     short = replace(
         one, output_tokens=1, timing=replace(one.timing, chunk_at_s=one.timing.chunk_at_s[:1], chunk_tokens=one.timing.chunk_tokens[:1])
     )
-    (only,) = block_pairs(replace(baseline, requests=(short, *baseline.requests[1:])), speculative, latency="tpot_s")
+    (only,) = block_pairs(replace(baseline, requests=(short, *baseline.requests[1:])), speculative, latency="tpot_s", segment=None)
     assert only.baseline.size == 19
 
 
@@ -159,4 +159,4 @@ def test_runs_without_blocks_or_twins_have_no_block_effects() -> None:
         blocks_stated(baseline)
     strangers = replace(speculative, requests=tuple(replace(each, id=f"x{each.id}") for each in speculative.requests or ()))
     with pytest.raises(NoEvidenceError, match="same requests"):
-        block_pairs(stating(baseline, "0:20"), stating(strangers, "1:20"), latency="tpot_s")
+        block_pairs(stating(baseline, "0:20"), stating(strangers, "1:20"), latency="tpot_s", segment=None)

@@ -46,8 +46,9 @@ def test_one_server_has_its_blocks_alone() -> None:
 
 def test_as_many_pairs_as_leave_edges_half_of_what_is_sent() -> None:
     """At 64 in flight, 200 requests in four pairs would be nearly all edge."""
-    assert [pairs_that_fit(n, edge=e) for n, e in ((200, 64), (200, 8), (100, 8), (400, 64), (8, 0), (1, 0))] == [1, 4, 4, 2, 4, 1]
-    assert pairs_that_fit(3, edge=0) == 2
+    assert [pairs_that_fit(n, edge=e, most=4) for n, e in ((200, 64), (200, 8), (100, 8), (400, 64), (8, 0), (1, 0))] == [1, 4, 4, 2, 4, 1]
+    assert pairs_that_fit(3, edge=0, most=4) == 2
+    assert pairs_that_fit(200, edge=8, most=8) == 8
 
 
 @pytest.mark.parametrize(("arms", "pairs"), [((), 1), (BOTH, 0), (BOTH, 11)])

@@ -256,7 +256,8 @@ def samples(metric: str, timings: Iterable[RequestTiming]) -> FloatArray:
 
 def has_sample(metric: str, timing: RequestTiming) -> bool:
     """Whether the request has a sample of ttft_s, tpot_s or e2e_s: it got a chunk, and for tpot_s two tokens."""
-    return timing.chunk_at_s.size > 0 and (metric != "tpot_s" or timing.output_tokens > 1)
+    chunks = timing.chunk_at_s.size
+    return chunks > 0 and (metric != "tpot_s" or chunks > 1 or timing.output_tokens > 1)  # no chunk is empty, so two need no sum
 
 
 def _tpots_s(timings: Sequence[RequestTiming]) -> FloatArray:

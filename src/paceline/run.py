@@ -70,6 +70,12 @@ class Load:
                 f"rate {printable(self.rate_per_s)} requests/s is not a number above 0; all at once is a concurrency of all requests"
             )
 
+    def __str__(self) -> str:
+        """For a reader: `8 in flight`, `2.5 requests/s` or `load unknown`."""
+        if self.concurrency is not None:
+            return f"{self.concurrency} in flight"
+        return "load unknown" if self.rate_per_s is None else f"{self.rate_per_s:g} requests/s"
+
 
 @dataclass(frozen=True, slots=True)
 class Provenance:

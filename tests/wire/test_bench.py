@@ -87,7 +87,7 @@ def test_each_run_says_which_block_its_requests_came_from(measured: tuple[Path, 
     runs = [run_of(measured[0], arm) for arm in ("baseline", "speculative")]
     stated = [blocks_stated(each) for each in runs]
     assert sorted(number for blocks in stated for number, _ in blocks) == list(range(2 * len(stated[0])))
-    found = block_pairs(*runs, latency="tpot_s")
+    found = block_pairs(*runs, latency="tpot_s", segment=None)
     assert [each.speculative_second for each in found] == [place % 2 == 0 for place in range(len(stated[0]))]
     assert sum(each.baseline.size for each in found) == 24
 
@@ -299,6 +299,11 @@ def test_failures_are_outcomes_and_told(log: Path, tmp_path: Path, paceline: Cal
         (["--baseline", "http://127.0.0.1:9", "--burstiness", "3"], "give --rate too"),
         (["--baseline", "http://127.0.0.1:9", "--time-scale", "3"], "give --trace too"),
         (["--baseline", "http://127.0.0.1:9", "--method", "eagle3"], "give both or neither"),
+        (["--baseline", "http://127.0.0.1:9", "--stop-when-decided"], "two arms that take turns"),
+        (
+            ["--baseline", "http://127.0.0.1:9", "--speculative", "http://127.0.0.1:8", "--pairs", "1", "--stop-when-decided"],
+            "ask for at least 16 requests",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_said_before_anything_is_sent(

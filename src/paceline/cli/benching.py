@@ -5,24 +5,28 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from paceline.cli.experimenting import policy_inputs, stated_policy
 from paceline.cli.output import Progress, answer, arguments, progress, say
 from paceline.decide.losslessness import Answers, Losslessness
 from paceline.errors import BadInputError, NoEvidenceError, printable
 from paceline.files.answers import REPEAT
 from paceline.files.benchfolder import BenchFolder
 from paceline.jobs.asking import Asking
-from paceline.jobs.bench import Bench, measure_servers
+from paceline.jobs.bench import measure_servers
 from paceline.jobs.bench_asked import BenchAsked, OpenLoad, prepared
+from paceline.jobs.bench_course import Bench
 from paceline.jobs.diagnosing import losslessness_of
 from paceline.live.openai import is_same_server
-from paceline.report.benches import bench_dict, bench_text, saturated
+from paceline.report.benches import bench_dict, bench_text, looks_dict, looks_text, saturated
 from paceline.report.diagnosis import losslessness_dict, losslessness_text
 from paceline.run import Arm, Run
 from paceline.speculation.method import Speculation
+from paceline.stats.looks import looks_stated
 
 __all__ = ["run_bench", "watching"]
 
@@ -37,10 +41,8 @@ def run_bench(options: argparse.Namespace) -> int:
     with progress("reading traffic", total=None) as bar:
         bench = prepared(_asked(options), progress=bar)
     folder = BenchFolder(options.out)
-    plan = {name: value for name, value in arguments(options).items() if name not in NOT_IN_PLAN} | {
-        "inputs": dict(bench.to_ask.inputs),
-        "seed": options.seed,
-    }
+    inputs = {**bench.to_ask.inputs, **policy_inputs(_policy_file(options))}
+    plan = {name: value for name, value in arguments(options).items() if name not in NOT_IN_PLAN} | {"inputs": inputs, "seed": options.seed}
     try:
         folder.open(plan, arms=tuple(bench.servers), resume=options.resume)
         with watching(bench) as watcher:
@@ -49,7 +51,7 @@ def run_bench(options: argparse.Namespace) -> int:
         folder.close()
     made = {load.name: {arm: run for arm in Arm if (run := folder.joined(load.name, arm)) is not None} for load in bench.loads}
     said = {name: _losslessness(options, folder, name, arms) for name, arms in made.items()}
-    return _tell(options, made, said, whole=whole, inputs=bench.to_ask.inputs)
+    return _tell(options, made, said, whole=whole, inputs=inputs)
 
 
 def _need_sense(options: argparse.Namespace) -> None:
@@ -78,8 +80,15 @@ def _need_sense(options: argparse.Namespace) -> None:
         raise BadInputError(
             "--noise-floor is a share above 0 of greedy requests; drawn answers differ anyway: leave it out, or --temperature"
         )
+    if options.stop_when_decided is not None and (options.baseline is None or options.speculative is None):
+        raise BadInputError("--stop-when-decided compares two arms that take turns; give both --baseline and --speculative")
     if options.pairs is not None and (options.baseline is None or options.speculative is None):
         raise BadInputError("--pairs are blocks of two arms that take turns; give both --baseline and --speculative")
+
+
+def _policy_file(options: argparse.Namespace) -> Path | None:
+    """The policy that ends the test early; None where it is the default one, or none does."""
+    return options.stop_when_decided if isinstance(options.stop_when_decided, Path) else None
 
 
 def _asked(options: argparse.Namespace) -> BenchAsked:
@@ -104,6 +113,7 @@ def _asked(options: argparse.Namespace) -> BenchAsked:
         open_load=OpenLoad(options.rate, options.burstiness, options.trace, options.time_scale) if is_open else None,
         pairs=options.pairs,
         noise_floor=options.noise_floor,
+        stop_when=None if options.stop_when_decided is None else stated_policy(_policy_file(options)),
         first_byte_s=options.first_byte_timeout,
         gap_s=options.gap_timeout,
         speculation=None if options.method is None else Speculation(method=options.method, draft_tokens=options.draft_tokens, tree=None),
@@ -163,7 +173,7 @@ def _tell(
     rng = np.random.default_rng(options.seed)
     bodies: dict[str, dict[str, Any]] = {
         name: bench_dict(arms.get(Arm.BASELINE), arms.get(Arm.SPECULATIVE), confidence=CONFIDENCE, rng=rng)
-        | {"losslessness": losslessness_dict(said[name])}
+        | {"looks": looks_dict(looks_stated(*arms.values())), "losslessness": losslessness_dict(said[name])}
         for name, arms in made.items()
         if arms
     }
@@ -172,6 +182,7 @@ def _tell(
     texts = [
         f"{name}:\n\n{bench_text(made[name].get(Arm.BASELINE), made[name].get(Arm.SPECULATIVE), each)}" for name, each in bodies.items()
     ]
+    texts += [f"{name}: {looks_text(each['looks'])}" for name, each in bodies.items() if each["looks"] is not None]
     texts += [f"{name}: {losslessness_text(each)}" for name, each in said.items() if each is not None]
     end = f"run files: {printable(str(options.out / 'runs'))}"
     if not whole:

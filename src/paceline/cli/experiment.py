@@ -93,6 +93,16 @@ def _add_bench(verbs: Verbs) -> None:
         metavar="SHARE",
         help="send that share to the baseline twice: how often its own answers differ",
     )
+    load.add_argument(
+        "--stop-when-decided",
+        type=Path,
+        nargs="?",
+        const=True,
+        default=None,
+        metavar="POLICY",
+        help="stop as soon as the gate can tell under that policy file (default: its own), looked at after each pair of blocks from the "
+        "second on; --requests at most. Without it all are sent, whose intervals are the narrowest",
+    )
     load.add_argument("--first-byte-timeout", type=duration, default=300.0, metavar="TIME", help="until the first byte (default 300s)")
     load.add_argument("--gap-timeout", type=duration, default=60.0, metavar="TIME", help="between two messages (default 60s)")
     parser.add_argument("--out", type=place, required=True, metavar="DIR", help="the folder for everything that is measured")

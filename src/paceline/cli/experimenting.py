@@ -17,7 +17,7 @@ from paceline.files.evidence import read_evidence
 from paceline.files.policy import read_policy
 from paceline.files.runfile import write_run
 from paceline.jobs.diagnosing import losslessness_beside
-from paceline.jobs.planning import compared, read_pairs
+from paceline.jobs.planning import compared_at_loads, read_pairs
 from paceline.jobs.traffic import file_bytes, load_traffic
 from paceline.live.scrape import Watch, measure_server
 from paceline.report.diagnosis import losslessness_dict, losslessness_text
@@ -28,7 +28,7 @@ from paceline.report.text import verdict_text
 from paceline.run import Arm, Run
 from paceline.verdict import Decision
 
-__all__ = ["policy_inputs", "policy_of", "run_gate", "run_measure", "run_replay"]
+__all__ = ["policy_inputs", "policy_of", "run_gate", "run_measure", "run_replay", "stated_policy"]
 
 CONFIDENCE = 0.95
 WINDOW_S = 60.0
@@ -107,16 +107,21 @@ def policy_of(options: argparse.Namespace) -> Policy:
     return Policy(claims=claims, slo=None if stated is None else stated.slo, **numbers)
 
 
-def policy_inputs(options: argparse.Namespace) -> dict[str, str]:
+def stated_policy(file: Path | None) -> Policy:
+    """The policy that a file states, None the default one."""
+    return policy_of(argparse.Namespace(policy=file, claim=[], **dict.fromkeys(POLICY_OPTIONS)))
+
+
+def policy_inputs(file: Path | None) -> dict[str, str]:
     """The policy file's SHA-256 by its name, empty where there is none."""
-    return {} if options.policy is None else {options.policy.name: read_policy(options.policy).sha256}
+    return {} if file is None else {file.name: read_policy(file).sha256}
 
 
 def run_gate(options: argparse.Namespace) -> int:
     """`gate`: the verdict on two files, and the textbook's beside it; of several loads the largest decides."""
     policy = policy_of(options)
     pairs = read_pairs((options.baseline, options.speculative))
-    comparisons = [compared(_plain_arm(*pair), pair[1], policy=policy, seed=options.seed) for pair in pairs]
+    comparisons = compared_at_loads([(_plain_arm(*pair), pair[1]) for pair in pairs], policy=policy, seed=options.seed)
     verdicts = tuple(each.verdict for each in comparisons)
     decisive = next(each for each in comparisons if each.verdict is production_verdict(verdicts))
     assert decisive.lesson is not None
@@ -124,7 +129,7 @@ def run_gate(options: argparse.Namespace) -> int:
     said = None
     if len(pairs) == 1:
         said = losslessness_beside((options.baseline, options.speculative), pairs[0], confidence=options.confidence, seed=options.seed)
-    inputs = {name: sha for pair in pairs for run in pair for name, sha in run.provenance.inputs.items()} | policy_inputs(options)
+    inputs = {name: sha for pair in pairs for run in pair for name, sha in run.provenance.inputs.items()} | policy_inputs(options.policy)
     texts = [*(verdict_text(each) for each in verdicts), lesson_verdict_text(decisive.lesson)]
     texts += [] if said is None else [losslessness_text(said)]
     answer(options, body=body | {"losslessness": losslessness_dict(said)}, text="\n".join(texts), inputs=inputs)

@@ -15,7 +15,7 @@ from paceline.jobs.asking import Asking
 from paceline.jobs.bench_asked import BenchAsked
 from paceline.jobs.labels import described
 from paceline.jobs.launch import launch_commands
-from paceline.jobs.planning import Circumstances, compared, need_same, need_told, output_shares, planned, read_pairs
+from paceline.jobs.planning import Circumstances, compared_at_loads, need_same, need_told, output_shares, planned, read_pairs
 from paceline.jobs.rollout import Job, roll_out, skill_name
 from paceline.jobs.scenario import config_hashes, scenario
 from paceline.jobs.simulation import limits_of
@@ -43,6 +43,7 @@ def job_of(options: argparse.Namespace) -> Job:
         reading=reading(options),
         simulation=simulation_plan(options),
         policy=policy_of(options),
+        policy_inputs=policy_inputs(options.policy),
         concurrencies=options.concurrency,
         requests_per_s=options.requests_per_s,
         version=vllm_version(options.engine_version),
@@ -92,6 +93,7 @@ def _servers(options: argparse.Namespace) -> BenchAsked | None:
         open_load=None,
         pairs=None,
         noise_floor=None,
+        stop_when=None,
         first_byte_s=FIRST_BYTE_S,
         gap_s=GAP_S,
         speculation=Speculation(method=asked.method, draft_tokens=asked.draft_tokens, tree=asked.tree),
@@ -119,7 +121,7 @@ def run_rollout(options: argparse.Namespace) -> int:
         options,
         body=body | rests_on,
         text=text,
-        inputs={**config_hashes(job.asked), **done.traffic.inputs, **policy_inputs(options)},
+        inputs={**config_hashes(job.asked), **done.traffic.inputs, **job.policy_inputs},
     )
     return EXIT_CODES[done.verdict.decision] if options.exit_verdict else 0
 
@@ -134,14 +136,14 @@ def run_plan(options: argparse.Namespace) -> int:
     pairs = read_pairs(tuple(options.evidence))
     need_told(pairs, options.given)
     need_same(pairs, described(found), found.speculation)
-    comparisons = tuple(compared(*pair, policy=policy, seed=options.seed) for pair in pairs)
+    comparisons = compared_at_loads(pairs, policy=policy, seed=options.seed)
     where = Circumstances(found, commands, version, output_shares(pairs[-1][0]), options.requests_per_s)
     plan = planned(where, comparisons, policy=policy)
     text = plan_markdown(plan, tuple(each.verdict for each in comparisons))
     inputs = (
         config_hashes(asked)
         | {name: sha for pair in pairs for run in pair for name, sha in run.provenance.inputs.items()}
-        | policy_inputs(options)
+        | policy_inputs(options.policy)
     )
     if options.out is not None:
         make_folder(options.out)

@@ -85,18 +85,12 @@ def _loads(baseline: Run, speculative: Run) -> Iterator[Caution]:
     if not same_load(baseline, speculative):
         yield Caution(
             "different_loads",
-            f"the arms ran under different loads ({_load(baseline)} against {_load(speculative)}), so they do not compare",
+            f"the arms ran under different loads ({baseline.load} against {speculative.load}), so they do not compare",
         )
     elif baseline.load.rate_per_s is not None:
         yield Caution(
             "unequal_batch", "in an open loop the faster arm runs smaller batches, so part of a speed-up is shorter queues, not fewer steps"
         )
-
-
-def _load(run: Run) -> str:
-    if run.load.concurrency is not None:
-        return f"{run.load.concurrency} in flight"
-    return "load unknown" if run.load.rate_per_s is None else f"{run.load.rate_per_s:g} requests/s"
 
 
 def _requests(baseline: Run, speculative: Run) -> Iterator[Caution]:

@@ -9,7 +9,7 @@ Each code says how much it takes away.
 A check that lacks its evidence says nothing: the absence of a warning is no proof.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -17,11 +17,12 @@ import numpy as np
 
 from paceline.errors import printable
 from paceline.run import Evidence, Run
+from paceline.servers.sglang.log import CAP
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.stats.paired import MATCHED_SHARE
 from paceline.verdict import Caution
 
-__all__ = ["CODES", "DISTORTS", "Reach", "comparability_cautions", "reach_of", "takes_away"]
+__all__ = ["CODES", "DISTORTS", "Reach", "comparability_cautions", "draft_lengths_caution", "reach_of", "takes_away"]
 
 
 class Reach(StrEnum):
@@ -39,6 +40,7 @@ CODES: Mapping[str, Reach] = MappingProxyType(
         "alpha_zero": Reach.WARNS,
         "baseline_drafts": Reach.REFUSES,
         "below_break_even": Reach.WARNS,
+        "blocks_disagree": Reach.WARNS,
         "byte_tokens": Reach.WARNS,
         "client_saturated": Reach.REFUSES,
         "cold_server": Reach.SOME,
@@ -50,7 +52,10 @@ CODES: Mapping[str, Reach] = MappingProxyType(
         "different_targets": Reach.REFUSES,
         "different_tokenizers": Reach.REFUSES,
         "draft_length_changed": Reach.REFUSES,
+        "draft_length_varies": Reach.WARNS,
+        "drift": Reach.WARNS,
         "intervals_from_totals": Reach.WARNS,
+        "looked_at_early": Reach.WARNS,
         "max_running_requests_48": Reach.WARNS,
         "no_break_even": Reach.WARNS,
         "no_chat_template": Reach.WARNS,
@@ -58,6 +63,7 @@ CODES: Mapping[str, Reach] = MappingProxyType(
         "not_warm": Reach.WARNS,
         "one_prompt_length": Reach.WARNS,
         "one_prompt_repeated": Reach.REFUSES,
+        "order_effect": Reach.WARNS,
         "other_traffic": Reach.REFUSES,
         "prefix_cache_in_one_arm": Reach.SOME,
         "profile_acceptance": Reach.WARNS,
@@ -90,7 +96,6 @@ RANDOM_DATASETS = ("random", "random-ids", "random-mm", "random-rerank")
 NO = ("", "0", "false", "none", "off")
 SYNTHETIC = ("synthetic_acceptance", "rejection_sample_method", "simulate_acc_len", "spec_synth_rates")
 THRESHOLDS = ("speculative_accept_threshold_single", "speculative_accept_threshold_acc", "accept_threshold")
-SGLANG_CAP = 48  # what SGLang sets max_running_requests to with speculation on, unless told
 COLD_FACTOR = 5.0
 COLD_FEWEST = 20
 COLD_S = 0.5
@@ -99,6 +104,7 @@ MOST_OTHER = 0.05
 CACHE_DIFFERS = 0.1
 FEWEST_LENGTHS = 20
 CHANGED = 0.02
+LENGTHS = ("draft_tokens", "num_speculative_tokens", "speculative_num_steps")
 
 
 def reach_of(code: str) -> Reach:
@@ -251,6 +257,12 @@ def _drafts(baseline: Run, speculative: Run) -> Iterator[Caution]:
         yield Caution(
             "draft_length_changed", f"both arms draft, one up to {ours.draft_tokens} tokens and the other up to {theirs.draft_tokens}"
         )
+    stated = [
+        {each.provenance.arguments[name] for name in LENGTHS if name in each.provenance.arguments} for each in (baseline, speculative)
+    ]
+    if stated[0] and stated[1] and stated[0] != stated[1]:
+        shown = " against ".join(", ".join(map(printable, sorted(each))) for each in stated)
+        yield Caution("draft_length_changed", f"the arms state other draft lengths ({shown}): which of them was compared is not known")
     counts = _pooled(speculative)
     if theirs is None or theirs.tree is not None or counts is None or not counts.drafts:
         return
@@ -263,26 +275,56 @@ def _drafts(baseline: Run, speculative: Run) -> Iterator[Caution]:
         )
 
 
+def draft_lengths_caution(runs: Sequence[Run]) -> Caution | None:
+    """That the speculative runs of several loads drafted at other lengths; None where what they say agrees."""
+    lengths = {str(each.load): length for each in runs if (length := _length(each)) is not None}
+    if len(set(lengths.values())) < 2:
+        return None
+    shown = ", ".join(f"{length:.3g} at {load}" for load, length in lengths.items())
+    return Caution(
+        "draft_length_varies",
+        f"drafts were not equally long at all loads ({shown}): each point is decided for its own length, and one setting gives one of "
+        "them; measure all points at the length that is to ship, or ship the server that changes it",
+    )
+
+
+def _length(run: Run) -> float | None:
+    """Tokens per draft: as counted where every step drafts as many as it may, else as stated; None where neither is known."""
+    counts, how = _pooled(run), run.speculation
+    if counts is not None and counts.drafts and (how is None or how.method.drafts_every_step) and (how is None or how.tree is None):
+        return round(counts.drafted_tokens / counts.drafts, 1)  # answers that end in mid-draft cut a little
+    return None if how is None else float(how.draft_tokens)
+
+
 def _pooled(run: Run) -> AcceptanceCounts | None:
     return AcceptanceCounts.pooled(run.acceptance_by_segment.values()) if run.acceptance_by_segment else None
 
 
 def _capped(baseline: Run, speculative: Run) -> Iterator[Caution]:
     asked = speculative.load.concurrency
+    told = [_most_running(each) for each in (baseline, speculative)]
+    if told[1] == CAP and told[0] is not None and told[0] > CAP:
+        yield _sglang_cap(f"ran {CAP} requests at most, the plain one {told[0]:g}")
     cap = speculative.provenance.arguments.get("max_running_requests")
-    if cap == str(SGLANG_CAP) and baseline.provenance.arguments.get("max_running_requests") != cap:
+    if cap == str(CAP) and baseline.provenance.arguments.get("max_running_requests") != cap:
         yield _sglang_cap("says so")
     if asked is None or baseline.requests is None or speculative.requests is None:
         return
     plain, drafted = _most_decoding(baseline), _most_decoding(speculative)
-    if drafted == SGLANG_CAP < min(asked, plain):
+    if drafted == CAP < min(asked, plain):
         yield _sglang_cap(f"decoded {drafted} at once and never more, of {asked} in flight")
+
+
+def _most_running(run: Run) -> float | None:
+    """The most requests that a server's gauge showed running, None where it was not read."""
+    gauge = run.summaries.get("requests_running")
+    return None if gauge is None else gauge.value if gauge.high is None else gauge.high
 
 
 def _sglang_cap(why: str) -> Caution:
     return Caution(
         "max_running_requests_48",
-        f"the speculative server {why}: SGLang sets max_running_requests to {SGLANG_CAP} with speculation on unless it is given; give both "
+        f"the speculative server {why}: SGLang sets max_running_requests to {CAP} with speculation on unless it is given; give both "
         "servers the same",
     )
 

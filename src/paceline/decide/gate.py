@@ -27,17 +27,23 @@ from paceline.decide.break_even import break_even_alpha, drafted_tokens_per_step
 from paceline.decide.cautions import evidence_cautions, speedup_caution
 from paceline.decide.claims import metric_named
 from paceline.decide.comparability import Reach, reach_of, takes_away
-from paceline.decide.measured import metric_estimate, needs_requests, segments_of
+from paceline.decide.in_turns import block_cautions
+from paceline.decide.looked import looked_at_caution, looked_estimate
+from paceline.decide.measured import metric_estimate, needs_requests, rests_on_buckets, segments_of
 from paceline.decide.routing import routing
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.run import Arm, Run
 from paceline.stats.goodput import Slo, promising
-from paceline.stats.paired import requests_to_bound_quantile, requests_to_settle
-from paceline.stats.several import decided_together
+from paceline.stats.looks import Looks, looks_stated
+from paceline.stats.paired import distance_told, requests_to_bound_quantile, requests_to_settle
+from paceline.stats.several import decided_together, one_sided, shared_confidence
 from paceline.verdict import ABOVE_BREAK_EVEN, UNFELT_RISE, Caution, Claim, Estimate, Finding, Holds, Verdict, judge
 
 __all__ = ["DEFAULT_POLICY", "FELT_TTFT_S", "Policy", "default_claims", "gate", "gate_by_concurrency", "production_verdict"]
 
+SHARING = 3  # claims from which on their errors would add up to more than 1 − confidence
+SHARE_OF_PERCENTILE = 4 / 3  # of a mean's, so that 400 requests still bound a P99 among the default claims
+AFFORDABLE, FAR_MORE = 5_000, 4  # requests per arm, or times as many as there are: beyond both nobody measures
 POWER = 0.8  # the usual chance that the advised number of requests settles a claim
 
 
@@ -109,20 +115,23 @@ def gate(baseline: Run, speculative: Run, *, policy: Policy, rng: np.random.Gene
     """
     if baseline.arm is not Arm.BASELINE or speculative.arm is not Arm.SPECULATIVE:
         raise BadInputError(
-            f"a gate takes the baseline first and the speculative run second, not {baseline.arm.value} and {speculative.arm.value}"
+            f"a gate takes the baseline first and the speculative run second, not {baseline.arm.value} and {speculative.arm.value}; "
+            "a source that says so drafted (or did not): give the run of the server without drafts, then that of the one with them"
         )
     if policy.slo is not None:
         baseline, speculative = promising(baseline, policy.slo), promising(speculative, policy.slo)
-    break_even = _break_even(baseline, speculative, policy, rng)
-    asked = _Question(baseline, speculative, policy, rng, break_even)
+    looks = looks_stated(baseline, speculative)
+    break_even = _break_even(baseline, speculative, policy.confidence if looks is None else looks.each_at(policy.confidence), rng)
+    asked = _Question(baseline, speculative, policy, rng, break_even, looks)
     speedup, alpha = asked.estimate("speedup", None), asked.estimate("alpha", None)
     tokens = asked.estimate("tokens_per_step", None)
     cautions = evidence_cautions(
         baseline, speculative, alpha=alpha, break_even=break_even, alpha_floor=policy.alpha_floor, confidence=policy.confidence
     )
     extra = speedup_caution(baseline, speculative, speedup=speedup, tokens_per_step=None if tokens is None else tokens.value)
-    warnings = (*cautions, *([extra] if extra else []))
-    judged = tuple(asked.judged(each, warnings) for each in policy.claims)
+    turns = () if needs_requests(baseline, speculative) else block_cautions(baseline, speculative, confidence=policy.confidence)
+    warnings = (*cautions, *([extra] if extra else []), *turns, *([] if looks is None else [looked_at_caution(looks)]))
+    judged = asked.sharing_error(tuple(asked.judged(each, warnings) for each in policy.claims), warnings)
     findings = tuple(each.finding for each in judged)
     failed = any(each.holds is Holds.NO for each in findings)
     refused = any(reach_of(each.code) is Reach.REFUSES for each in warnings)
@@ -140,9 +149,9 @@ def gate(baseline: Run, speculative: Run, *, policy: Policy, rng: np.random.Gene
     )
 
 
-def _break_even(baseline: Run, speculative: Run, policy: Policy, rng: np.random.Generator) -> Estimate | None:
+def _break_even(baseline: Run, speculative: Run, confidence: float, rng: np.random.Generator) -> Estimate | None:
     try:
-        return break_even_alpha(baseline, speculative, confidence=policy.confidence, rng=rng)
+        return break_even_alpha(baseline, speculative, confidence=confidence, rng=rng)
     except NoEvidenceError:
         return None
 
@@ -174,17 +183,23 @@ def _needed(judged: tuple[_Judged, ...]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Two runs and what is asked of them."""
+    """Two runs and what is asked of them; `looks` None where the test's size was fixed."""
 
     baseline: Run
     speculative: Run
     policy: Policy
     rng: np.random.Generator
     break_even: Estimate | None
+    looks: Looks | None
 
     def measure(self, metric: str, segment: str | None) -> Estimate:
-        confidence = self.policy.confidence
-        return metric_estimate(metric, self.baseline, self.speculative, segment=segment, confidence=confidence, rng=self.rng)
+        return self._between(metric, self.baseline, self.speculative, segment)
+
+    def _between(self, metric: str, baseline: Run, speculative: Run, segment: str | None) -> Estimate:
+        confidence, rng = self.policy.confidence, self.rng
+        if self.looks is None:
+            return metric_estimate(metric, baseline, speculative, segment=segment, confidence=confidence, rng=rng)
+        return looked_estimate(metric, baseline, speculative, looks=self.looks, segment=segment, confidence=confidence, rng=rng)
 
     def estimate(self, metric: str, segment: str | None) -> Estimate | None:
         try:
@@ -242,10 +257,7 @@ class _Question:
         if metric.latency != "ttft_s" or metric.quantile is None or not metric.is_ratio or claim.at_most is None:
             return None
         name = f"ttft_{metric.statistic}_s"
-        ends = [
-            metric_estimate(name, each, each, segment=claim.segment, confidence=self.policy.confidence, rng=self.rng)
-            for each in (self.baseline, self.speculative)
-        ]
+        ends = [self._between(name, each, each, claim.segment) for each in (self.baseline, self.speculative)]
         low, high = ends[0].low if trusted else 0.0, ends[1].high
         return None if low is None or high is None else high - low
 
@@ -258,20 +270,61 @@ class _Question:
         """What would settle a claim that cannot be told."""
         if needs_requests(self.baseline, self.speculative) and estimate.low is None and estimate.high is None:
             return "no_per_request_data: measure both arms request by request"
+        if rests_on_buckets(claim.metric, self.baseline, self.speculative):
+            return "no_per_request_data: a histogram's buckets are no finer than that; measure both arms request by request"
         needed = self._settled_by(claim, estimate)
-        if needed is None:
-            return f"no feasible number of requests settles it from these {estimate.n}; measure longer, or move the bound"
+        if needed is None or needed > max(AFFORDABLE, FAR_MORE * estimate.n):
+            return self._near(claim, estimate, needed)
         return f"about {needed - estimate.n} more requests per arm are needed ({needed} in all)"
+
+    def _near(self, claim: Claim, estimate: Estimate, needed: int | None) -> str:
+        """That a claim lies too near its bound to be settled, or is too uncertain, and what a test that can be paid for would tell."""
+        bound, most = _bound(claim), max(AFFORDABLE, FAR_MORE * estimate.n)
+        many = "no feasible number of requests" if needed is None else f"only about {needed} requests per arm"
+        told = distance_told(estimate, bound, requests=most, power=POWER)
+        if told is None:
+            return f"no feasible number of requests settles it from these {estimate.n}; measure longer, or move the bound"
+        distance = abs(estimate.value - bound)
+        return (
+            f"{many} would settle it: it lies {distance:.2g} from its bound, and {most} requests per arm tell a distance of {told:.2g} or "
+            "more; move the bound by as much, or take it for no difference"
+        )
 
     def _settled_by(self, claim: Claim, estimate: Estimate) -> int | None:
         """Requests per arm in all that would settle it, more than there are; None where no number is known to."""
-        bound = claim.at_most if claim.at_most is not None else claim.at_least
-        assert bound is not None
-        needed, quantile = requests_to_settle(estimate, bound, power=POWER), metric_named(claim.metric).quantile
+        if rests_on_buckets(claim.metric, self.baseline, self.speculative):
+            return None
+        needed, quantile = requests_to_settle(estimate, _bound(claim), power=POWER), metric_named(claim.metric).quantile
         if needed is None and quantile is not None and estimate.high is None:
-            least = requests_to_bound_quantile(max(quantile, 1 - quantile), confidence=self.policy.confidence)
+            one = self.policy.confidence if self.looks is None else self.looks.each_at(self.policy.confidence)
+            least = requests_to_bound_quantile(max(quantile, 1 - quantile), confidence=one)
             needed = max(least, 2 * estimate.n) if estimate.n >= least else least
         return None if needed is None else max(needed, estimate.n + 1)
+
+    def sharing_error(self, judged: tuple[_Judged, ...], warnings: tuple[Caution, ...]) -> tuple[_Judged, ...]:
+        """The claims' answers, where those that fail are held to the error that all claims share: one that fails is enough to keep.
+
+        With two claims each has its own interval still, for two tails of a half of 1 − confidence are 1 − confidence (`stats.several`).
+        """
+        if len(judged) < SHARING or not any(each.finding.holds is Holds.NO for each in judged):
+            return judged
+        again = replace(self, rng=self.rng.spawn(1)[0])  # what else is drawn does not hang on how many claims fail
+        by_name = {str(i): each for i, each in enumerate(judged)}
+        shares = {name: SHARE_OF_PERCENTILE if metric_named(each.finding.claim.metric).quantile else 1.0 for name, each in by_name.items()}
+
+        def at(name: str, confidence: float) -> _Judged:
+            level = one_sided(confidence, least=self.policy.confidence)
+            return replace(again, policy=replace(self.policy, confidence=level)).judged(by_name[name].finding.claim, warnings)
+
+        def fails(name: str, confidence: float) -> bool:
+            return by_name[name].finding.holds is Holds.NO and at(name, confidence).finding.holds is Holds.NO
+
+        surely = decided_together(shares, fails, confidence=self.policy.confidence)
+        left = shared_confidence({name: each for name, each in shares.items() if name not in surely}, confidence=self.policy.confidence)
+        return tuple(
+            _told_of_sharing(at(name, left[name]), claims=len(judged)) if each.finding.holds is Holds.NO and name in left else each
+            for name, each in by_name.items()
+        )
 
     def segments_to_ship(self, warnings: tuple[Caution, ...]) -> tuple[str, ...]:
         """The segments that surely pay, the error rate shared among all that are asked (`stats.several`)."""
@@ -280,13 +333,25 @@ class _Question:
         def surely(name: str, confidence: float) -> bool:
             return replace(self, policy=replace(self.policy, confidence=confidence)).pays(name, warnings)
 
-        return decided_together(names, surely, confidence=self.policy.confidence) if len(names) > 1 else ()
+        return decided_together(dict.fromkeys(names, 1.0), surely, confidence=self.policy.confidence) if len(names) > 1 else ()
 
     def pays(self, segment: str, warnings: tuple[Caution, ...]) -> bool:
         """Whether a segment alone is surely faster by the margin and holds every claim."""
         gain = Claim(metric="speedup", at_most=None, at_least=1 + self.policy.margin, segment=segment)
         own = [_on_segment(each, segment) for each in self.policy.claims if each.segment in (None, segment)]
         return all(self.judged(each, warnings).finding.holds is Holds.YES for each in [gain, *own])
+
+
+def _told_of_sharing(judged: _Judged, *, claims: int) -> _Judged:
+    """A claim that fails by itself, and not at the confidence that it shares with the others."""
+    finding = judged.finding
+    return replace(judged, finding=replace(finding, why=f"{finding.why}; it fails by itself, but one of {claims} claims does so by chance"))
+
+
+def _bound(claim: Claim) -> float:
+    bound = claim.at_most if claim.at_most is not None else claim.at_least
+    assert bound is not None
+    return bound
 
 
 def _on_segment(claim: Claim, segment: str) -> Claim:

@@ -11,6 +11,7 @@ import numpy as np
 
 from paceline.decide.break_even import break_even_alpha, step_time_ratio, tokens_per_step
 from paceline.decide.claims import Metric, metric_named
+from paceline.decide.in_turns import block_speedup
 from paceline.decide.totals import share_estimate, summary_estimate, summary_named
 from paceline.errors import NoEvidenceError
 from paceline.latency import samples
@@ -20,7 +21,7 @@ from paceline.stats.intervals import acceptance_estimates, clustered_quantile_in
 from paceline.stats.paired import combined_ratio, gap_quantile_ratio, mean_ratio, quantile_ratio, request_pairs, two_arms
 from paceline.verdict import ABOVE_BREAK_EVEN, Estimate
 
-__all__ = ["difference", "harmed_share", "metric_estimate", "needs_requests", "segments_of"]
+__all__ = ["difference", "harmed_share", "metric_estimate", "needs_requests", "rests_on_buckets", "segments_of"]
 
 
 def metric_estimate(
@@ -56,6 +57,14 @@ def metric_estimate(
 def needs_requests(baseline: Run, speculative: Run) -> bool:
     """Whether a run lacks per-request records, so that a missing figure is the source's doing."""
     return baseline.requests is None or speculative.requests is None
+
+
+def rests_on_buckets(name: str, baseline: Run, speculative: Run) -> bool:
+    """Whether the metric's interval is one of a histogram's buckets, which more requests do not narrow."""
+    metric = metric_named(name)
+    if metric.latency is None or not needs_requests(baseline, speculative):
+        return False
+    return any(_edges(each, metric.latency, metric.statistic) for each in ((baseline, speculative) if metric.is_ratio else (speculative,)))
 
 
 def segments_of(run: Run) -> tuple[str, ...]:
@@ -112,6 +121,9 @@ def _reach(first: Estimate, first_end: float | None, second: Estimate, second_en
 
 def _speedup(baseline: Run, speculative: Run, *, segment: str | None, confidence: float, rng: np.random.Generator) -> Estimate:
     if not needs_requests(baseline, speculative):
+        from_blocks = block_speedup(baseline, speculative, segment=segment, confidence=confidence)
+        if from_blocks is not None:
+            return from_blocks
         arms = two_arms(baseline, speculative, latency="tpot_s", segment=segment)
         return mean_ratio(arms.baseline, arms.speculative, paired=arms.paired, confidence=confidence, rng=rng)
     if segment is not None:

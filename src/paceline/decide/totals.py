@@ -1,6 +1,6 @@
 """What a run without requests says of a figure: the value that its source printed, and how far off that may be.
 
-a summary with its own ends (a histogram's buckets)     those
+a summary with its own ends (a histogram's buckets)     those, at confidences up to .99
 a mean over n requests                                   `stats.aggregates.aggregate_mean`, spread fitted where median and P99 are told,
                                                          assumed for paces where they are not
 a percentile over n requests beside the median           `stats.aggregates.fitted_quantile`
@@ -10,6 +10,7 @@ anything else, or n unknown                              a point, whose ends are
 
 from paceline.run import Run, Summary
 from paceline.stats.aggregates import ASSUMED_SPREAD, aggregate_mean, aggregate_share, fitted_quantile, fitted_spread
+from paceline.stats.histogram import CONFIDENCE
 from paceline.verdict import Caution, Estimate
 
 __all__ = ["requests_counted", "share_estimate", "step_estimate", "summary_estimate", "summary_named", "totals_caution"]
@@ -41,7 +42,9 @@ def summary_estimate(run: Run, name: str, statistic: str | None, *, confidence: 
     found = summary_named(run, name, statistic)
     assert found is not None
     n = requests_counted(run)
-    if found.low is not None or found.high is not None or n is None:
+    if _has_edges(found) and confidence > CONFIDENCE:
+        return Estimate(value=found.value, low=None, high=None, confidence=confidence, n=found.n or 0)
+    if _has_edges(found) or n is None:
         return Estimate(value=found.value, low=found.low, high=found.high, confidence=confidence, n=found.n or 0)
     if statistic == "mean" or statistic is None:
         spread = _spread(run, name, n=n, confidence=confidence)
@@ -81,9 +84,14 @@ def _spread(run: Run, name: str, *, n: int, confidence: float) -> float | None:
 
 def _fitted(run: Run, name: str, *, n: int, confidence: float) -> float | None:
     middle, tail = (summary_named(run, name, each) for each in ("p50", TAIL))
-    if middle is None or tail is None or _coarse(run):
+    if middle is None or tail is None or _coarse(run) or _has_edges(middle) or _has_edges(tail):
         return None
     return fitted_spread(middle.value, tail.value, TAIL_QUANTILE, n=n, confidence=confidence)
+
+
+def _has_edges(summary: Summary) -> bool:
+    """Whether the summary's own ends are edges of a histogram's buckets."""
+    return summary.low is not None or summary.high is not None
 
 
 def _coarse(run: Run) -> bool:

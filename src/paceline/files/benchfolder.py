@@ -175,6 +175,10 @@ class BenchFolder:
         file = self._block(load, stem, "json")
         return read_run(file) if file.is_file() else None
 
+    def is_finished(self, load: str, stem: str) -> bool:
+        """Whether the block's run is there."""
+        return self._block(load, stem, "json").is_file()
+
     def keep_run(self, load: str, stem: str, run: Run) -> None:
         """The block is finished: its run stands for its parts."""
         file = self._block(load, stem, "json")

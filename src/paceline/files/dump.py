@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paceline.errors import BadInputError, UnknownNameError, printable
+from paceline.files.histograms import with_percentiles
 from paceline.run import Run
 from paceline.servers.measured_run import to_run
 from paceline.servers.prometheus_text import MalformedLine
@@ -134,7 +135,7 @@ def measure_dumps(before: Path | None, after: Path, *, model: str | None) -> Run
     window = window_of_dumps(before, after, model=model)
     named = {after.name: after} if before is None else {f"before {before.name}": before, f"after {after.name}": after}
     inputs = {name: _sha256(path) for name, path in named.items()}
-    return to_run(window, arm=None, inputs=inputs, window_s=None)
+    return with_percentiles(to_run(window, arm=None, inputs=inputs, window_s=None), window)
 
 
 def _sha256(path: Path) -> str:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paceline.errors import BadInputError, printable
-from paceline.run import Arm, Load, Run
+from paceline.run import Arm, Run
 from paceline.verdict import Caution
 
-__all__ = ["Found", "Recogniser", "as_arm", "load_words", "sha256_of"]
+__all__ = ["Found", "Recogniser", "as_arm", "sha256_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,6 @@ def as_arm(found: Found, arm: Arm | None) -> Run:
         "arm_assumed", "the file does not say whether drafts were on: it is taken as the plain arm; give --arm speculative if not"
     )
     return replace(found.run, arm=Arm.BASELINE, cautions=(*found.run.cautions, assumed))
-
-
-def load_words(load: Load) -> str:
-    """The load for a list of runs: `8 in flight`, `2.5 requests/s` or `load unknown`."""
-    if load.concurrency is not None:
-        return f"{load.concurrency} in flight"
-    return "load unknown" if load.rate_per_s is None else f"{load.rate_per_s:g} requests/s"
 
 
 def sha256_of(path: Path) -> str:

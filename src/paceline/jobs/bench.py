@@ -1,7 +1,7 @@
 """Measures one or two servers with the user's traffic, block by block, and keeps everything as soon as it is there.
 
-The schedule is in `traffic.schedule`, sending in `live.sending`, the folder in `files.benchfolder`, what a block's answers amount to in
-`jobs.bench_runs`. What is decided from it is not decided here.
+What is measured and where it may stop is in `jobs.bench_course`, sending in `live.sending`, the folder in `files.benchfolder`, what a
+block's answers amount to in `jobs.bench_runs`.
 
 1. A server is warmed up with short rounds until they stop getting faster; those are in no figure.
 2. Both arms get the same requests with the same temperature and seeds, in blocks that take turns.
@@ -11,43 +11,30 @@ The schedule is in `traffic.schedule`, sending in `live.sending`, the folder in 
    texts are kept.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
-from math import ceil
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import BadInputError, ServerFaultError, printable
-from paceline.files.answers import REPEAT
 from paceline.files.benchfolder import BenchFolder
-from paceline.jobs.asking import ToAsk, shortened
+from paceline.jobs.asking import shortened
 from paceline.jobs.bench_came import came_of, sent_of
-from paceline.jobs.bench_runs import (
-    Measured,
-    Scrapes,
-    Settings,
-    has_counters_only,
-    part_of,
-    whole_run,
-    with_blocks,
-    with_reason,
-    with_segments,
-)
+from paceline.jobs.bench_course import Bench, BenchLoad, Course, Stretch
+from paceline.jobs.bench_runs import Measured, Scrapes, part_of, whole_run, with_reason
 from paceline.jobs.bench_warm_up import Warmed, need_answers, need_text
 from paceline.live.event_loop import run_in_loop
 from paceline.live.http_client import Http
-from paceline.live.http_connection import Received, StreamEnd, Timeouts
-from paceline.live.openai import Ask, Server, authorization, body_of, headers_of, optional_fields, without_key
+from paceline.live.http_connection import Received, StreamEnd
+from paceline.live.openai import Ask, authorization, body_of, headers_of, optional_fields, without_key
 from paceline.live.sending import Post, Sent, Watched, send_closed, send_open, watched
-from paceline.run import Arm, Load, Outcome, Run
+from paceline.run import Arm, Outcome, Run
 from paceline.stats.warm_up import rounds_needed
-from paceline.traffic.schedule import blocks
 from paceline.verdict import Caution
 
-__all__ = ["Bench", "BenchLoad", "Watcher", "measure_servers"]
+__all__ = ["Watcher", "measure_servers"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -57,41 +44,6 @@ MOST_WARM_UP_ROUNDS = 8
 SCRAPE_TIMEOUT_S = 10.0
 OK = 200
 REFUSED_IN_A_ROW = 5  # nobody listens there any more
-SEGMENT_CONCURRENCY = 8
-
-
-@dataclass(frozen=True, slots=True)
-class BenchLoad:
-    """One load: a closed loop, or an open one with the instant at which each counted request is due, in seconds from the first one's."""
-
-    name: str
-    load: Load
-    due_s: tuple[float, ...] | None
-    edge: int
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """What is measured.
-
-    Attributes:
-        servers: by arm; one of them, or both.
-        to_ask: the requests.
-        loads: one after the other.
-        pairs: pairs of blocks at each load.
-        noise_floor: the share of the requests that the baseline gets twice, None for none.
-        timeouts: of each request.
-        settings: what is written into the runs.
-
-    """
-
-    servers: Mapping[Arm, Server]
-    to_ask: ToAsk
-    loads: tuple[BenchLoad, ...]
-    pairs: Mapping[str, int]
-    noise_floor: float | None
-    timeouts: Timeouts
-    settings: Settings
 
 
 class Watcher(Protocol):
@@ -114,28 +66,30 @@ def measure_servers(bench: Bench, folder: BenchFolder, watcher: Watcher) -> bool
     """
     for arm, server in bench.servers.items():
         folder.need_server(arm, {"URL": server.root, "model": server.model})
-    sitting = _Sitting(bench, folder, watcher)
+    course = Course(bench, folder)
+    sitting = _Sitting(bench, course, folder, watcher)
     for load in bench.loads:
-        for stretch in sitting.stretches(load):
-            sitting.need_planned(stretch)
+        for stretch in course.stretches(load):
+            course.need_planned(stretch)
     try:
         run_in_loop(sitting.measure())
     except KeyboardInterrupt:
         return False
     finally:
         for load in bench.loads:
-            for stretch in sitting.stretches(load):
+            for stretch in course.stretches(load):
                 sitting.keep_stopped(stretch)
             for arm in bench.servers:
-                sitting.join(load, arm)
+                course.join(load, arm)
     return True
 
 
 class _Sitting:
     """One go at the schedule."""
 
-    def __init__(self, bench: Bench, folder: BenchFolder, watcher: Watcher) -> None:
+    def __init__(self, bench: Bench, course: Course, folder: BenchFolder, watcher: Watcher) -> None:
         self._bench = bench
+        self._course = course
         self._folder = folder
         self._watcher = watcher
         self._http = Http()
@@ -146,65 +100,24 @@ class _Sitting:
     async def measure(self) -> None:
         """All blocks in the order of time; then, where a server only has counters, each segment alone."""
         try:
-            for each in chain.from_iterable(map(self.stretches, self._bench.loads)):
-                await self._measure(each)
+            for load in self._bench.loads:
+                for each in self._course.stretches(load):
+                    await self._measure(each)
+                self._tell_of_looks(load)
         finally:
             self._http.close()
         if not self._warm:
             self._watcher.step("everything had been measured before; nothing was sent")
 
-    def stretches(self, load: BenchLoad) -> Iterator["Stretch"]:
-        """What is to be measured at one load; the segments follow from what the blocks could not tell."""
-        arms, counted = tuple(self._bench.servers), self._bench.to_ask.counted
-        for block in blocks(len(counted), arms=arms, pairs=self._bench.pairs[load.name], edge=load.edge):
-            asks = counted[block.first : block.first + block.count]
-            yield Stretch(load=load, stem=block.name, arm=block.arm, asks=asks, texts=block.arm.value)
-        yield from self._repeat(load)
-        yield from self._segments(load)
+    def _tell_of_looks(self, load: BenchLoad) -> None:
+        looks = self._course.stopped_at(load)
+        if looks is not None:
+            self._watcher.step(f"{load.name}: look {looks.taken} of {looks.planned} says {looks.decision.value}")
 
-    def _repeat(self, load: BenchLoad) -> Iterator["Stretch"]:
-        """The first requests to the baseline once more: what differs between its own two answers is noise."""
-        if self._bench.noise_floor is None or Arm.BASELINE not in self._bench.servers:
-            return
-        counted = self._bench.to_ask.counted
-        asks = counted[: ceil(self._bench.noise_floor * len(counted))]
-        yield Stretch(load=load, stem=REPEAT, arm=Arm.BASELINE, asks=asks, texts=REPEAT)
-
-    def _segments(self, load: BenchLoad) -> Iterator["Stretch"]:
-        """Each segment alone in a closed loop, so that the server's counters are the segment's."""
-        names = sorted({each.segment for each in self._bench.to_ask.counted})
-        blocks_done = self._runs(load, Arm.SPECULATIVE)
-        if len(names) < 2 or not any(has_counters_only(each) for _, each in blocks_done):
-            return
-        alone = BenchLoad(
-            name=load.name, load=Load(concurrency=load.load.concurrency or SEGMENT_CONCURRENCY, rate_per_s=None), due_s=None, edge=0
-        )
-        for number, name in enumerate(names):
-            asks = tuple(each for each in self._bench.to_ask.counted if each.segment == name)
-            yield Stretch(load=alone, stem=f"segment-{number:02d}", arm=Arm.SPECULATIVE, asks=asks, texts=None)
-
-    def need_planned(self, stretch: "Stretch") -> None:
-        """Nothing, where what is kept of a stretch is of its arm, its load and its requests.
-
-        Raises:
-            BadInputError: somebody moved or changed it.
-
-        """
-        name, stem, ids = stretch.load.name, stretch.stem, {each.id for each in stretch.asks}
-        whole = self._folder.run_of(name, stem)
-        for run in (*self._folder.parts(name, stem), *(() if whole is None else (whole,))):
-            kept = [each.id for each in run.requests or ()]
-            lawful = run.arm is stretch.arm and run.load == stretch.load.load and len(kept) == len(set(kept)) and ids.issuperset(kept)
-            if not lawful or (run is whole and len(kept) < len(ids)):
-                raise BadInputError(
-                    f"{printable(str(self._folder.path))}: block {printable(stem)} at {printable(name)} is not what the plan has there "
-                    "(another arm, load or other requests); move its files away and --resume measures it again"
-                )
-
-    async def _measure(self, stretch: "Stretch") -> None:
+    async def _measure(self, stretch: Stretch) -> None:
         """Measure what is not yet measured of it."""
         load, stem = stretch.load, stretch.stem
-        if self._folder.run_of(load.name, stem) is not None:
+        if self._folder.is_finished(load.name, stem):
             return
         await self._warm_up(stretch.arm)
         self.keep_stopped(stretch)
@@ -222,7 +135,7 @@ class _Sitting:
             part = with_reason(part, self._unscraped[stretch.arm])
         self._folder.keep_run(load.name, stem, whole_run((*self._folder.parts(load.name, stem), part)))
 
-    def _part(self, stretch: "Stretch", sent: Sequence[Sent], *, watched: Watched | None, scrapes: Scrapes) -> Run:
+    def _part(self, stretch: Stretch, sent: Sequence[Sent], *, watched: Watched | None, scrapes: Scrapes) -> Run:
         """The run of these answers; their texts are kept, once each."""
         made = Measured(
             arm=stretch.arm,
@@ -239,7 +152,7 @@ class _Sitting:
         damaged = self._damaged.get((stretch.load.name, stretch.stem))
         return part if damaged is None else replace(part, cautions=(*part.cautions, damaged))
 
-    async def _send(self, stretch: "Stretch", counted: Sequence[Ask]) -> tuple[list[Sent], Watched]:
+    async def _send(self, stretch: Stretch, counted: Sequence[Ask]) -> tuple[list[Sent], Watched]:
         load, sent = stretch.load, list[Sent]()
         with self._folder.writer(load.name, stretch.stem) as writer:
             refused = 0
@@ -334,7 +247,7 @@ class _Sitting:
             without.append(name)
         return tuple(without)
 
-    def keep_stopped(self, stretch: "Stretch") -> None:
+    def keep_stopped(self, stretch: Stretch) -> None:
         """Turn what was answered of a stretch that was stopped into a part of it."""
         name, stem = stretch.load.name, stretch.stem
         known = {each.id: each for each in (*self._bench.to_ask.counted, *self._bench.to_ask.spare)}
@@ -356,43 +269,3 @@ class _Sitting:
         if any(each.ask.id in counted for each in kept):
             self._folder.keep_part(name, stem, self._part(stretch, kept, watched=None, scrapes=(None, None)))
         self._folder.forget_came(name, stem)
-
-    def _runs(self, load: BenchLoad, arm: Arm) -> list[tuple[int, Run]]:
-        """The arm's finished blocks and parts at this load with their block's number, without segments."""
-        found: list[tuple[int, Run]] = []
-        for block in blocks(
-            len(self._bench.to_ask.counted), arms=tuple(self._bench.servers), pairs=self._bench.pairs[load.name], edge=load.edge
-        ):
-            if block.arm is arm:
-                run = self._folder.run_of(load.name, block.name)
-                there = [run] if run is not None else self._folder.parts(load.name, block.name)
-                found += [(block.number, each) for each in there]
-        return found
-
-    def join(self, load: BenchLoad, arm: Arm) -> None:
-        """Write the arm's run at this load: all blocks and parts that are there, acceptance by segment where that was measured apart."""
-        there = self._runs(load, arm)
-        if not there:
-            return
-        whole = with_blocks(whole_run([each for _, each in there]), [(number, len(each.requests or ())) for number, each in there])
-        if arm is Arm.SPECULATIVE:
-            apart = {each: self._folder.run_of(load.name, each.stem) for each in self._segments(load)}
-            measured = {each.asks[0].segment: run for each, run in apart.items() if run is not None}
-            whole = with_segments(whole, measured) if apart and len(measured) == len(apart) else whole
-        self._folder.keep_joined(load.name, whole)
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """Requests that go to one server without a break: a block, a segment alone, or the baseline's repeat.
-
-    `texts` is the name under which the answers' texts are kept, None where they are not.
-    """
-
-    load: BenchLoad
-    stem: str
-    arm: Arm
-    asks: tuple[Ask, ...]
-    texts: str | None
-
-    __hash__ = object.__hash__  # by identity: asks hold messages that do not hash

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from paceline.errors import BadInputError, printable
+from paceline.decide.gate import Policy
+from paceline.errors import BadInputError, UnknownNameError, printable
 from paceline.files.tokens import load_tokenizer
 from paceline.files.trace import read_trace
-from paceline.jobs.asking import Asking, read_asks
-from paceline.jobs.bench import Bench, BenchLoad
+from paceline.jobs.asking import Asking, ToAsk, read_asks
+from paceline.jobs.bench_course import FIRST_LOOK, Bench, BenchLoad
 from paceline.jobs.bench_runs import Settings
 from paceline.live.event_loop import run_in_loop
 from paceline.live.http_client import Http
@@ -25,6 +26,7 @@ from paceline.traffic.synthetic import arrivals, rescaled_arrivals
 __all__ = ["BenchAsked", "OpenLoad", "prepared"]
 
 MODELS_TIMEOUT_S = 10.0
+PAIRS, PAIRS_LOOKED_AT = 4, 8  # at most, unless told
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class BenchAsked:
         open_load: the open loop, None for closed ones.
         pairs: pairs of blocks, None for as many as fit.
         noise_floor: the share of the requests that the baseline gets twice, None for none.
+        stop_when: the policy whose verdict ends a load as soon as it can tell, None to measure all.
         first_byte_s: until the first byte of an answer, in seconds.
         gap_s: between two messages, in seconds.
         speculation: how the speculative server drafts, None where nobody said.
@@ -63,6 +66,7 @@ class BenchAsked:
     open_load: OpenLoad | None
     pairs: int | None
     noise_floor: float | None
+    stop_when: Policy | None
     first_byte_s: float
     gap_s: float
     speculation: Speculation | None
@@ -78,10 +82,11 @@ def prepared(asked: BenchAsked, *, progress: Callable[[int], None]) -> Bench:
 
     """
     loads = _loads(asked)
-    both = len(asked.urls) > 1
-    pairs = {each.name: (asked.pairs or pairs_that_fit(asked.asking.requests, edge=each.edge)) if both else 1 for each in loads}
+    pairs = {each.name: _pairs(asked, each) for each in loads}
     servers = run_in_loop(_servers(asked))
     to_ask = read_asks(replace(asked.asking, spare=2 * max(each.edge for each in loads)), progress=progress)
+    if asked.stop_when is not None:
+        _need_segments(asked.stop_when, to_ask)
     tokenizer = None if asked.tokenizer is None else load_tokenizer(asked.tokenizer)
     settings = Settings(
         speculation=asked.speculation,
@@ -104,9 +109,31 @@ def prepared(asked: BenchAsked, *, progress: Callable[[int], None]) -> Bench:
         loads=loads,
         pairs=pairs,
         noise_floor=asked.noise_floor,
+        stop_when=asked.stop_when,
         timeouts=timeouts,
         settings=settings,
     )
+
+
+def _pairs(asked: BenchAsked, load: BenchLoad) -> int:
+    """Pairs of blocks at a load; more of them where each is a chance to stop."""
+    if len(asked.urls) < 2:
+        return 1
+    requests, looked_at = asked.asking.requests, asked.stop_when is not None
+    pairs = asked.pairs or pairs_that_fit(requests, edge=load.edge, most=PAIRS_LOOKED_AT if looked_at else PAIRS)
+    if looked_at and pairs < FIRST_LOOK:
+        raise BadInputError(
+            f"{requests} requests at {load.name} make {pairs} pair of blocks, and a test that may stop early is looked at after "
+            f"{FIRST_LOOK} at the earliest; ask for at least {2 * FIRST_LOOK * load.edge} requests, or leave --stop-when-decided out"
+        )
+    return pairs
+
+
+def _need_segments(policy: Policy, to_ask: ToAsk) -> None:
+    named = sorted({each.segment for each in to_ask.counted})
+    for claim in policy.claims:
+        if claim.segment is not None and claim.segment not in named:
+            raise UnknownNameError("segment in a claim", claim.segment, named)
 
 
 def _loads(asked: BenchAsked) -> tuple[BenchLoad, ...]:

@@ -139,6 +139,7 @@ def rehearsed(
             open_load=None,
             pairs=None,
             noise_floor=None,
+            stop_when=None,
             first_byte_s=FIRST_BYTE_S,
             gap_s=GAP_S,
             speculation=found.speculation,

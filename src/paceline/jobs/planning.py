@@ -1,18 +1,19 @@
 """From pairs of runs to verdicts and a staged plan; the runs may have just been made or come from files."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from paceline.decide.comparability import draft_lengths_caution
 from paceline.decide.gate import Policy, gate, production_verdict
 from paceline.decide.lesson_gate import lesson_verdict
 from paceline.decide.measured import segments_of
 from paceline.decide.rollout import RolloutSetup, rollout_plan
 from paceline.errors import BadInputError, NoEvidenceError, UnknownNameError, printable
 from paceline.files.evidence import read_all, read_evidence
-from paceline.files.found import Found, load_words
+from paceline.files.found import Found
 from paceline.jobs.launch import Commands
 from paceline.jobs.scenario import Scenario
 from paceline.plan import Plan
@@ -22,7 +23,17 @@ from paceline.servers.vllm.versions import Version
 from paceline.speculation.method import Speculation
 from paceline.stats.paired import speedup_spread, two_arms
 
-__all__ = ["Circumstances", "compared", "need_same", "need_told", "output_shares", "planned", "read_pairs"]
+__all__ = [
+    "Circumstances",
+    "across_loads",
+    "compared",
+    "compared_at_loads",
+    "need_same",
+    "need_told",
+    "output_shares",
+    "planned",
+    "read_pairs",
+]
 
 DEFAULT_SPREAD = 0.3
 SHORTEST_STAGE_S = 3600.0
@@ -57,6 +68,25 @@ def compared(baseline: Run, speculative: Run, *, policy: Policy, seed: int) -> C
     verdict = gate(baseline, speculative, policy=policy, rng=rng)
     lesson = lesson_verdict(baseline, speculative, verdict, alpha_floor=policy.alpha_floor, confidence=policy.confidence, rng=rng)
     return Comparison(baseline=baseline, speculative=speculative, verdict=verdict, lesson=lesson)
+
+
+def compared_at_loads(pairs: Iterable[tuple[Run, Run]], *, policy: Policy, seed: int) -> tuple[Comparison, ...]:
+    """Each pair's comparison, and what shows between them.
+
+    Raises:
+        BadInputError: as `compared`.
+        UnknownNameError: as `compared`.
+
+    """
+    return across_loads(tuple(compared(*pair, policy=policy, seed=seed) for pair in pairs))
+
+
+def across_loads(comparisons: tuple[Comparison, ...]) -> tuple[Comparison, ...]:
+    """The comparisons at several loads, each verdict saying what only shows between them."""
+    varies = draft_lengths_caution([each.speculative for each in comparisons])
+    if varies is None:
+        return comparisons
+    return tuple(replace(each, verdict=replace(each.verdict, warnings=(*each.verdict.warnings, varies))) for each in comparisons)
 
 
 def _need_segments(policy: Policy, run: Run) -> None:
@@ -148,7 +178,7 @@ def _by_load(baselines: Sequence[Found], speculatives: Sequence[Found]) -> tuple
         rivals = [other for other in speculatives if other.run.load == each.run.load]
         if len(twins) != 1 or len(rivals) != 1:
             raise BadInputError(
-                f"{len(twins)} plain and {len(rivals)} speculative runs are of {load_words(each.run.load)} "
+                f"{len(twins)} plain and {len(rivals)} speculative runs are of {each.run.load} "
                 f"(such as {printable(each.label)}); one of each is compared: ask for it as FILE#LABEL"
             )
         pairs.append((twins[0].run, each.run))

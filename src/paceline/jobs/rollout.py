@@ -28,7 +28,7 @@ from paceline.jobs.bench_asked import BenchAsked
 from paceline.jobs.labels import described, labelled, model_range, with_arguments
 from paceline.jobs.launch import Commands, launch_commands
 from paceline.jobs.measuring import Measured, measured_pairs, rehearsed
-from paceline.jobs.planning import Circumstances, compared, output_shares, planned
+from paceline.jobs.planning import Circumstances, across_loads, compared, output_shares, planned
 from paceline.jobs.scenario import Asked, Scenario, config_hashes, scenario
 from paceline.jobs.simulation import SimulationPlan, limits_of, need_seats, simulated_arms
 from paceline.jobs.traffic import Reading, Traffic, load_traffic
@@ -59,7 +59,9 @@ RUN_NAME = re.compile(r"c\d{4,}-(baseline|speculative)\.json")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What was asked for. `servers` None: both arms are simulated, and with `rehearse` measured on fake servers too."""
+    """What was asked for. `servers` None: both arms are simulated, and with `rehearse` measured on fake servers too. `policy_inputs`: the
+    policy file's SHA-256 by its name, empty where none was given.
+    """
 
     traffic: tuple[str, ...]
     asked: Asked
@@ -67,6 +69,7 @@ class Job:
     reading: Reading
     simulation: SimulationPlan
     policy: Policy
+    policy_inputs: Mapping[str, str]
     concurrencies: tuple[int, ...]
     requests_per_s: float | None
     version: Version
@@ -206,8 +209,9 @@ def roll_out(job: Job, out: Path, *, reading: Callable[[int], None], step: Calla
     step("deciding, planning and writing the report")
     shares = output_shares(comparisons[-1].baseline)  # of the runs and not of the log, so that `plan` makes the same plan of the folder
     circumstances = Circumstances(found, commands, job.version, shares, job.requests_per_s)
-    plan = planned(circumstances, tuple(comparisons), policy=job.policy)
-    done = Rollout(found, traffic, known, rows, conditions, tuple(comparisons), plan, commands, rehearsal)
+    compared_all = across_loads(tuple(comparisons))
+    plan = planned(circumstances, compared_all, policy=job.policy)
+    done = Rollout(found, traffic, known, rows, conditions, compared_all, plan, commands, rehearsal)
     _write_decision(job, done, folder, rng)
     return done
 
@@ -350,7 +354,7 @@ def _json(kind: str, job: Job, traffic: Traffic, body: Mapping[str, Any]) -> str
         "made_by": "paceline rollout",
         "version": paceline.__version__,
         "arguments": dict(job.arguments),
-        "inputs": {**config_hashes(job.asked), **traffic.inputs},
+        "inputs": {**config_hashes(job.asked), **traffic.inputs, **job.policy_inputs},
         "seed": job.simulation.seed,
     }
     document = {"schema": f"paceline.{kind}/1", "provenance": made, **body}

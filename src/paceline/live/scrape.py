@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from paceline.errors import BadInputError, PacelineError, ServerFaultError, printable
 from paceline.files.dump import malformed_lines
+from paceline.files.histograms import with_percentiles
 from paceline.live.fetch import fetch, metrics_url
 from paceline.run import Run
 from paceline.servers.measured_run import to_run
@@ -84,7 +85,7 @@ def measure_server(watch: Watch, *, progress: Progress) -> Run:
     window_s = scrapes.at_s[-1] - scrapes.at_s[0]
     window = window_of(scrapes.read).with_cautions(tuple(_noted(scrapes, watch, window_s)))
     inputs = {"scrape first": scrapes.digests[0], "scrape last": scrapes.digests[-1]}
-    return to_run(window, arm=None, inputs=inputs, window_s=window_s)
+    return with_percentiles(to_run(window, arm=None, inputs=inputs, window_s=window_s), window)
 
 
 def _watch(scrapes: _Scrapes, url: str, watch: Watch, progress: Progress) -> None:

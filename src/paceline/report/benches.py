@@ -18,9 +18,10 @@ from paceline.report.simulations import acceptance_of, arm_dict, arms_dict, arms
 from paceline.report.text import columns
 from paceline.run import Run
 from paceline.speculation.counts import AcceptanceCounts
-from paceline.verdict import Caution, Estimate
+from paceline.stats.looks import Looks
+from paceline.verdict import Caution, Decision, Estimate
 
-__all__ = ["bench_dict", "bench_text", "saturated"]
+__all__ = ["bench_dict", "bench_text", "looks_dict", "looks_text", "saturated"]
 
 REQUESTS_MISSING = "requests_missing"
 NOTHING_TIMED = "nothing_timed"
@@ -124,3 +125,17 @@ def _arm_text(name: str, arm: Mapping[str, Any], acceptance: Mapping[str, Any]) 
 
 
 ACCEPTANCE = {"tokens_per_step": "tokens per step", "alpha": "acceptance rate α", "acceptance_length": "acceptance length τ"}
+
+
+def looks_dict(looks: Looks | None) -> dict[str, Any] | None:
+    """How often the test was looked at and what the last look said; None where its size was fixed."""
+    if looks is None:
+        return None
+    told = {"taken": looks.taken, "planned": looks.planned, "most_requests": looks.most_requests, "decision": looks.decision.value}
+    return told | {"stopped_early": looks.taken < looks.planned and looks.decision is not Decision.CANNOT_TELL}
+
+
+def looks_text(looks: Mapping[str, Any]) -> str:
+    """The same in a sentence."""
+    stopped = "stopped there" if looks["stopped_early"] else f"{looks['most_requests']} requests per arm at most"
+    return f"look {looks['taken']} of {looks['planned']} says {looks['decision'].replace('_', ' ')}; {stopped}"

@@ -134,10 +134,17 @@ def _model(run: Run) -> list[str]:
     return [f"model {run.provenance.arguments['model']}"] if "model" in run.provenance.arguments else []
 
 
+def _edges(summary: Summary) -> str:
+    """The bucket that a histogram's percentile lies in."""
+    if summary.low is None and summary.high is None:
+        return ""
+    return f" ({milliseconds(summary.low or 0)} to {'?' if summary.high is None else milliseconds(summary.high)})"
+
+
 def _figure(name: str, summary: Summary) -> str:
     """Seconds as milliseconds, totals and gauges as whole numbers, ratios and rates with three digits."""
     if name.endswith("_s") and not name.endswith("_per_s"):
-        return milliseconds(summary.value)
+        return f"{milliseconds(summary.value)}{_edges(summary)}"
     whole = summary.statistic == "total" or (summary.statistic == "last" and summary.value == int(summary.value))
     shown = f"{summary.value:,.0f}" if whole else plain(summary.value)
     if summary.low is None and summary.high is None:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isfinite
+from math import inf, isfinite
 
 from paceline.errors import BadInputError, UnknownNameError, printable
 from paceline.run import Summary
@@ -28,6 +28,8 @@ __all__ = [
     "Counters",
     "EngineCounters",
     "Vocabulary",
+    "buckets",
+    "by_edge",
     "change",
     "every_counter_fell",
     "gauge_summary",
@@ -39,6 +41,7 @@ STARTED = "process_start_time_seconds"
 CREATED = "_created"
 LARGEST_EXACT = 2.0**53
 MOST_POSITIONS = 128
+BUCKET, EDGE = "_bucket", "le"
 
 EngineCounters = Mapping[str, float]
 
@@ -53,7 +56,7 @@ class Vocabulary:
         counts: counters of whole numbers.
         totals: counters of seconds and the like.
         gauges: what goes up and down; never differenced.
-        by_position: counts with a value per draft position, and the label that holds it.
+        by_label: counts with a value per draft position or per upper edge of a bucket, and the label that holds it.
         splits: labels that split a series within one engine; summed over.
         aliases: older names of series.
 
@@ -64,7 +67,7 @@ class Vocabulary:
     counts: frozenset[str]
     totals: frozenset[str]
     gauges: frozenset[str]
-    by_position: Mapping[str, str]
+    by_label: Mapping[str, str]
     splits: frozenset[str]
     aliases: Mapping[str, str]
 
@@ -73,7 +76,7 @@ class Vocabulary:
         prefix = self.prefix.match(name)
         rest = name[prefix.end() :] if prefix else ""
         rest = self.aliases.get(rest, rest)
-        return rest if rest in self.counts or rest in self.totals or rest in self.gauges or rest in self.by_position else ""
+        return rest if rest in self.counts or rest in self.totals or rest in self.gauges or rest in self.by_label else ""
 
     def recognises(self, samples: Iterable[Sample]) -> bool:
         """Whether any sample is one that we read."""
@@ -175,18 +178,31 @@ def _chosen_model(models: set[str], model: str | None) -> str:
 
 
 def _engine(labels: Mapping[str, str], vocabulary: Vocabulary) -> str:
-    apart = {"model_name", *vocabulary.splits, *vocabulary.by_position.values()}
+    apart = {"model_name", *vocabulary.splits, *vocabulary.by_label.values()}
     return ",".join(f"{name}={value}" for name, value in sorted(labels.items()) if name not in apart)
 
 
 def _key(name: str, sample: Sample, vocabulary: Vocabulary) -> str:
-    label = vocabulary.by_position.get(name)
+    label = vocabulary.by_label.get(name)
     if label is None:
         return name
     text = sample.labels.get(label, "")
+    if label == EDGE:
+        return f"{name}/{_edge(text, sample)!r}"
     if not (text.isascii() and text.isdigit() and len(text) <= 3 and int(text) < MOST_POSITIONS):
         raise BadInputError(f"position {printable(text)} of {printable(sample.name)} is not a number from 0 to {MOST_POSITIONS - 1}")
     return f"{name}/{int(text)}"
+
+
+def _edge(text: str, sample: Sample) -> float:
+    """The upper edge of a histogram's bucket; the last one's is infinite."""
+    try:
+        edge = float(text)
+    except ValueError:
+        edge = -1.0
+    if not edge >= 0:
+        raise BadInputError(f"edge {printable(text)} of {printable(sample.name)} is not a number from 0 on")
+    return edge
 
 
 def _value(name: str, sample: Sample, vocabulary: Vocabulary) -> float | None:
@@ -290,15 +306,37 @@ def _summed(engines: Mapping[str, EngineCounters], vocabulary: Vocabulary) -> tu
             families[family] = families.get(family, 0) + 1
         for name, value in each.items():
             total[name] = total.get(name, 0.0) + value
+    edges = {
+        family: {frozenset(name for name in each if name.partition("/")[0] == family) for each in engines.values()}
+        for family in families
+        if family.endswith(BUCKET)
+    }
     counting = sum(1 for each in engines.values() if any(name not in vocabulary.gauges for name in each))
     uneven = tuple(sorted(name for name, count in families.items() if count < counting and name not in vocabulary.gauges))
-    return {name: value for name, value in total.items() if name.partition("/")[0] not in uneven}, uneven
+    apart = {*uneven, *(family for family, found in edges.items() if len(found) > 1)}
+    return {name: value for name, value in total.items() if name.partition("/")[0] not in apart}, uneven
 
 
 def positions(values: EngineCounters, name: str) -> tuple[int, ...] | None:
     """The counts of a series by position, 0 where one in between is missing; None where the series is."""
     at = {int(key.partition("/")[2]): int(value) for key, value in values.items() if key.startswith(f"{name}/")}
     return tuple(at.get(i, 0) for i in range(max(at) + 1)) if at else None
+
+
+def buckets(values: EngineCounters, name: str) -> tuple[tuple[float, int], ...] | None:
+    """A histogram's upper edges with how many observations lie at or below each; None where it has none, or they do not rise to its count.
+
+    A sum over engines whose edges differ is none of a histogram's, and `change` leaves it out.
+    """
+    found = sorted((float(key.partition("/")[2]), int(value)) for key, value in values.items() if key.startswith(f"{name}{BUCKET}/"))
+    rising = all(before[1] <= after[1] for before, after in pairwise(found))
+    is_whole = bool(found) and found[-1] == (inf, values.get(f"{name}_count"))
+    return tuple(found) if rising and is_whole else None
+
+
+def by_edge(histograms: Iterable[str]) -> dict[str, str]:
+    """The histograms' buckets, as `Vocabulary.by_label` names them."""
+    return {f"{each}{BUCKET}": EDGE for each in histograms}
 
 
 def gauge_summary(scrapes: Sequence[Counters], name: str, *, pooled: Callable[[Iterable[float]], float] = sum) -> Summary | None:

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from paceline.errors import BadInputError
 from paceline.run import Summary
+from paceline.servers.counters import buckets
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.verdict import Caution
 
@@ -26,10 +27,11 @@ SHOWN_POSITIONS = 8
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A histogram's sum and count: seconds (or tokens) in total, and how many observations."""
+    """A histogram: seconds (or tokens) in total, how many observations, and how many at or below each upper edge (None: no buckets)."""
 
     total: float
     count: int
+    buckets: tuple[tuple[float, int], ...] | None
 
     @property
     def mean(self) -> float | None:
@@ -43,9 +45,9 @@ def whole(values: Mapping[str, float], name: str) -> int | None:
 
 
 def observed(values: Mapping[str, float], name: str) -> Observed | None:
-    """A histogram's sum and count, None where one of them is missing."""
+    """A histogram, None where its sum or count is missing."""
     count, total = whole(values, f"{name}_count"), values.get(f"{name}_sum")
-    return None if count is None or total is None else Observed(total=total, count=count)
+    return None if count is None or total is None else Observed(total=total, count=count, buckets=buckets(values, name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

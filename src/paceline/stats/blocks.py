@@ -93,8 +93,8 @@ def blocks_stated(run: Run) -> tuple[tuple[int, int], ...]:
     return found
 
 
-def block_pairs(baseline: Run, speculative: Run, *, latency: str) -> tuple[BlockPair, ...]:
-    """The pairs of blocks in the order of time, of requests that both arms finished.
+def block_pairs(baseline: Run, speculative: Run, *, latency: str, segment: str | None) -> tuple[BlockPair, ...]:
+    """The pairs of blocks in the order of time, of requests (of one segment, or all) that both arms finished.
 
     Raises:
         NoEvidenceError: a run does not say its blocks, or the arms did not serve the same requests.
@@ -102,7 +102,7 @@ def block_pairs(baseline: Run, speculative: Run, *, latency: str) -> tuple[Block
 
     """
     of_baseline, of_speculative = _block_of(baseline), _block_of(speculative)
-    twins = request_pairs(baseline, speculative, segment=None)
+    twins = request_pairs(baseline, speculative, segment=segment)
     if not twins:
         raise NoEvidenceError("the arms did not serve the same requests, so their blocks are no pairs")
     grouped: dict[tuple[int, int], list[tuple[RequestTiming, RequestTiming]]] = {}

@@ -27,6 +27,7 @@ from paceline.verdict import Estimate
 
 __all__ = [
     "acceptance_estimates",
+    "binomial_quantile",
     "clustered_quantile_interval",
     "clustered_quantile_intervals",
     "exact_share",
@@ -184,9 +185,10 @@ def resampled_counts(n: int, *, rng: np.random.Generator) -> Iterator[FloatArray
     rows = max(1, BLOCK_DRAWS // n)
     while left > 0:
         rows = min(rows, left)
-        drawn = rng.integers(0, n, size=(rows, n))
-        drawn += np.arange(0, rows * n, n)[:, None]
-        yield np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
+        counts = np.empty((rows, n))
+        for row in counts:  # row by row, draws and counts stay in the processor's cache
+            row[:] = np.bincount(rng.integers(0, n, size=n), minlength=n)
+        yield counts
         left -= rows
 
 
@@ -205,14 +207,14 @@ def quantile_interval(values: FloatArray, q: float, *, confidence: float) -> Est
     if n == 0:
         raise NoEvidenceError("no samples, so no quantile")
     ordered, value, tail = np.sort(values), float(np.quantile(values, q)), (1 - confidence) / 2
-    lower = _binomial_quantile(tail, n, q)  # fewer values than this lie below the quantile with less than the tail
-    upper = _binomial_quantile(1 - tail, n, q) + 1
+    lower = binomial_quantile(tail, n, q)  # fewer values than this lie below the quantile with less than the tail
+    upper = binomial_quantile(1 - tail, n, q) + 1
     low = min(value, float(ordered[lower - 1])) if lower >= 1 else None
     high = max(value, float(ordered[upper - 1])) if upper <= n else None
     return Estimate(value=value, low=low, high=high, confidence=confidence, n=n)
 
 
-def _binomial_quantile(share: float, n: int, chance: float) -> int:
+def binomial_quantile(share: float, n: int, chance: float) -> int:
     """The fewest successes of `n` that as many or fewer are with probability `share`."""
     low, high = 0, n
     while low < high:

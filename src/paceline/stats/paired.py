@@ -18,12 +18,12 @@ import numpy.typing as npt
 from scipy.special import ndtri, stdtrit
 
 from paceline.errors import BadInputError, NoEvidenceError
-from paceline.latency import has_sample, samples
+from paceline.latency import gap_samples, has_sample, samples
 from paceline.run import RequestRecord, Run
 from paceline.stats.intervals import (
     FEWEST_CLUSTERS,
     ROUNDING,
-    clustered_quantile_interval,
+    clustered_quantile_intervals,
     quantile_interval,
     ratio_of_sums,
     resampled_counts,
@@ -33,6 +33,7 @@ from paceline.verdict import Estimate
 __all__ = [
     "TwoArms",
     "combined_ratio",
+    "distance_told",
     "gap_quantile_ratio",
     "mean_ratio",
     "minimum_detectable_effect",
@@ -200,8 +201,8 @@ def gap_quantile_ratio(baseline: Run, speculative: Run, q: float, *, segment: st
         NoEvidenceError: a run has no per-request records or no gaps, or the baseline's quantile is 0.
 
     """
-    arms = [[each.timing.chunk_gaps_s for each in _finished(run, segment)] for run in (speculative, baseline)]
-    up, down = (clustered_quantile_interval(each, q, confidence=confidence) for each in arms)
+    arms = [gap_samples("chunk_gap_s", [each.timing for each in _finished(run, segment)]) for run in (speculative, baseline)]
+    (up,), (down,) = (clustered_quantile_intervals(*each, (q,), confidence=confidence) for each in arms)
     return combined_ratio(up, down)
 
 
@@ -322,9 +323,26 @@ def requests_to_settle(estimate: Estimate, bound: float, *, power: float) -> int
     The interval shrinks with the square root of the requests. None where the end towards the bound is unknown, or where the value lies
     so near the bound that no feasible number settles it.
     """
-    distance, end = bound - estimate.value, estimate.high if bound >= estimate.value else estimate.low
-    if end is None or distance == 0 or estimate.n == 0:
+    reach, distance = _reach_towards(estimate, bound, power=power), abs(bound - estimate.value)
+    if reach is None or distance == 0:
+        return None
+    growth = (reach / distance) ** 2
+    return ceil(estimate.n * growth) if estimate.n * growth <= MOST_REQUESTS else None
+
+
+def distance_told(estimate: Estimate, bound: float, *, requests: int, power: float) -> float | None:
+    """How far from `bound` a value must lie for as many requests to tell it apart with probability `power`; None as above.
+
+    The minimum detectable effect of a test so large, in the metric's own unit.
+    """
+    reach = _reach_towards(estimate, bound, power=power)
+    return None if reach is None else reach * sqrt(estimate.n / requests)
+
+
+def _reach_towards(estimate: Estimate, bound: float, *, power: float) -> float | None:
+    """The distance from the bound that as many requests as there are tell with probability `power`; None where that end is unknown."""
+    end = estimate.high if bound >= estimate.value else estimate.low
+    if end is None or estimate.n == 0:
         return None
     z = float(ndtri((1 + estimate.confidence) / 2))
-    growth = ((end - estimate.value) / distance * (z + float(ndtri(power))) / z) ** 2
-    return ceil(estimate.n * growth) if estimate.n * growth <= MOST_REQUESTS else None
+    return abs(end - estimate.value) * (z + float(ndtri(power))) / z

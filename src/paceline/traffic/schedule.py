@@ -15,7 +15,6 @@ from paceline.run import Arm
 
 __all__ = ["Block", "blocks", "pairs_that_fit"]
 
-MOST_PAIRS = 4
 EDGES_PER_BLOCK = 2
 
 
@@ -46,13 +45,13 @@ class Block:
         return f"{self.number:03d}-{self.arm.value}"
 
 
-def pairs_that_fit(requests: int, *, edge: int) -> int:
-    """How many pairs of blocks so many counted requests are worth: as many as leave edges at most half of all that is sent, 4 at most.
+def pairs_that_fit(requests: int, *, edge: int, most: int) -> int:
+    """How many pairs of blocks so many counted requests are worth: as many as leave edges at most half of all that is sent, up to `most`.
 
     An even number where it is above 1: order effects cancel over two pairs.
     """
-    most = min(MOST_PAIRS, requests if edge == 0 else requests // (EDGES_PER_BLOCK * edge))
-    return max(1, most - most % 2)
+    fitting = min(most, requests if edge == 0 else requests // (EDGES_PER_BLOCK * edge))
+    return max(1, fitting - fitting % 2)
 
 
 def blocks(requests: int, *, arms: Sequence[Arm], pairs: int, edge: int) -> tuple[Block, ...]:

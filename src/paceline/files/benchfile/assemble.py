@@ -10,7 +10,7 @@ from paceline import __version__
 from paceline.errors import BadInputError, NoEvidenceError, printable
 from paceline.files.benchfile.fields import Fields
 from paceline.files.benchfile.requests import Seen, detail_cautions, detail_of, latency_summaries, record_of, summary_name
-from paceline.files.found import Found, load_words
+from paceline.files.found import Found
 from paceline.run import Arm, Evidence, Load, Outcome, Provenance, RequestRecord, Run, Summary, lawful_summaries
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Method, Speculation
@@ -245,7 +245,5 @@ def plain_name(text: str) -> str:
 
 def listed(found: Sequence[Found]) -> str:
     """The labels of several runs, with load and arm, for a message."""
-    shown = [
-        f"{printable(each.label)} ({load_words(each.run.load)}{', ' + each.run.arm.value if each.arm_stated else ''})" for each in found
-    ]
+    shown = [f"{printable(each.label)} ({each.run.load}{', ' + each.run.arm.value if each.arm_stated else ''})" for each in found]
     return ", ".join(shown[:20]) + (f" and {len(shown) - 20} more" if len(shown) > 20 else "")

@@ -39,7 +39,7 @@ VOCABULARY = Vocabulary(
     counts=frozenset(COUNTS),
     totals=frozenset({GENERATED_SECONDS}),
     gauges=frozenset({RUNNING}),
-    by_position={PER_POSITION: "position"},
+    by_label={PER_POSITION: "position"},
     splits=frozenset(),
     aliases={each.removesuffix("_total"): each for each in (DRAFTS, DRAFTED, ACCEPTED, PER_POSITION)},
 )

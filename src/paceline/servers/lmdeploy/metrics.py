@@ -9,7 +9,7 @@ Source: LMDeploy 0.18.0, lmdeploy/metrics/loggers.py; read, not run.
 import re
 from collections.abc import Iterable, Sequence
 
-from paceline.servers.counters import Counters, Vocabulary, change, gauge_summary, positions, read_series
+from paceline.servers.counters import Counters, Vocabulary, by_edge, change, gauge_summary, positions, read_series
 from paceline.servers.prometheus_text import Sample
 from paceline.servers.stated_rates import differing
 from paceline.servers.window import Window, observed, whole
@@ -39,7 +39,7 @@ VOCABULARY = Vocabulary(
     counts=frozenset({DRAFTS, DRAFTED, ACCEPTED, GENERATED, PROMPT, *(f"{each}_count" for each in HISTOGRAMS)}),
     totals=frozenset(f"{each}_sum" for each in HISTOGRAMS),
     gauges=frozenset({RUNNING, RATE, LENGTH}),
-    by_position={PER_POSITION: "position"},
+    by_label={PER_POSITION: "position", **by_edge((FIRST_TOKEN, STEP_GAP, E2E))},
     splits=frozenset(),
     aliases={},
 )

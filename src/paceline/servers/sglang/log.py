@@ -19,13 +19,15 @@ from dataclasses import dataclass
 
 from paceline.speculation.method import MOST_DRAFT_TOKENS, Method, Speculation, Tree
 
-__all__ = ["DecodeLine", "ServerArgs", "is_sglang_line", "read_line", "speculation_of"]
+__all__ = ["CAP", "DecodeLine", "ServerArgs", "is_sglang_line", "read_line", "speculation_of"]
 
+CAP = 48  # what SGLang sets max_running_requests to with speculation on, unless told
 PREFIX = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?P<ranks>(?: [A-Z]{2,4}\d{1,5}){0,6})\] (?:INFO [\w./-]{1,80}:\d{1,6}: )?")
 DECODE = re.compile(r"Decode batch[.,] #running-req: (\d{1,7}), ")
 LENGTH = re.compile(r", accept len: (\d{1,4}(?:\.\d{1,6})?),")
 RATE = re.compile(r", accept rate: (\d{1,3}(?:\.\d{1,6})?),")
 THROUGHPUT = re.compile(r", gen throughput \(token/s\): (\d{1,12}(?:\.\d{1,6})?)(?:,|$)")
+QUEUED = re.compile(r", #queue-req: (\d{1,7})(?:,|$)")
 ARGS = re.compile(r"server_args=ServerArgs\(")
 ARG = re.compile(
     r"\b(model_path|served_model_name|speculative_(?:algorithm|num_steps|eagle_topk|num_draft_tokens))=(?:'([^']{1,300})'|(\d{1,6})\b)"
@@ -51,6 +53,7 @@ class DecodeLine:
         leads: whether the rank is TP 0 and PP 0, so that no other line repeats it.
         prefixed: whether SGLang's own prefix opens the line.
         running: requests running at its end.
+        queued: requests that waited then.
         length: acceptance length τ; 0 where nothing was verified.
         rate: "accept rate" under whichever definition.
         generated_per_s: tokens generated per second since the line before.
@@ -61,6 +64,7 @@ class DecodeLine:
     leads: bool
     prefixed: bool
     running: int
+    queued: int | None
     length: float | None
     rate: float | None
     generated_per_s: float | None
@@ -94,11 +98,13 @@ def read_line(line: str) -> DecodeLine | ServerArgs | None:
         return None
     ranks = found["ranks"].split() if found else []
     length, rate, generated = (_figure(pattern, text) for pattern in (LENGTH, RATE, THROUGHPUT))
+    queued = QUEUED.search(text)
     return DecodeLine(
         rank=next((each for each in ranks if each.startswith("DP")), ""),
         leads=not any(each[:2] in ("TP", "PP") and int(each[2:]) for each in ranks),
         prefixed=found is not None,
         running=int(decode[1]),
+        queued=None if queued is None else int(queued[1]),
         length=length,
         rate=rate,
         generated_per_s=generated,

@@ -11,7 +11,7 @@ from statistics import median
 from paceline import __version__
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.run import Arm, Evidence, Load, Provenance, Run, Summary
-from paceline.servers.sglang.log import DecodeLine, ServerArgs, read_line, speculation_of
+from paceline.servers.sglang.log import CAP, DecodeLine, ServerArgs, read_line, speculation_of
 from paceline.verdict import Caution
 
 __all__ = ["Width", "run_of_log", "width_of"]
@@ -163,6 +163,12 @@ def _cautions(
         yield Caution("idle_intervals", f"{idle} lines include idle time: their tokens per second are left out")
     if any(each.length is not None for each in decodes) and not verified:
         yield Caution("speculation_off", "accept len is 0 throughout: nothing was verified, which is not an acceptance of 0")
+    if verified and max(each.running for each in verified) == CAP and any(each.running == CAP and each.queued for each in verified):
+        yield Caution(
+            "max_running_requests_48",
+            f"never more than {CAP} requests ran while others waited: SGLang sets max_running_requests to {CAP} with speculation on unless "
+            "it is given; give both servers the same",
+        )
     if verified:
         yield from _of_ratios(verified, width)
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 
 from paceline.errors import BadInputError, printable
 from paceline.run import Summary
-from paceline.servers.counters import Counters, EngineCounters, Vocabulary, change, gauge_summary, read_series
+from paceline.servers.counters import Counters, EngineCounters, Vocabulary, by_edge, change, gauge_summary, read_series
 from paceline.servers.prometheus_text import Sample
 from paceline.servers.sglang.gauges import GAUGES, draft_width, gauge_doubts, gauge_figures
 from paceline.servers.window import Window, observed, whole
@@ -44,7 +44,7 @@ VOCABULARY = Vocabulary(
     counts=frozenset({VERIFIED, GENERATED, PROMPT, REQUESTS, *(f"{each}_count" for each in HISTOGRAMS)}),
     totals=frozenset(f"{each}_sum" for each in HISTOGRAMS),
     gauges=frozenset({RUNNING, *GAUGES}),
-    by_position={},
+    by_label=by_edge((FIRST_TOKEN, E2E)),
     splits=frozenset({"is_streaming", "priority", *RANKS}),
     aliases={},
 )

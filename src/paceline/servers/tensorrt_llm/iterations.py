@@ -136,7 +136,7 @@ def window(readings: Sequence[Iterations]) -> Window:
     ]
     stepping = [each for each in listed if each.generating is not None and each.latency_s is not None]
     timed = sum((each.latency_s or 0.0) * (each.generating or 0) for each in stepping)
-    steps = Observed(total=timed, count=sum(each.generating or 0 for each in stepping)) if stepping else None
+    steps = Observed(total=timed, count=sum(each.generating or 0 for each in stepping), buckets=None) if stepping else None
     active = [float(each.active) for each in listed if each.active is not None]
     return Window(
         source="tensorrt-llm /metrics",

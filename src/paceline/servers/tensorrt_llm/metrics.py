@@ -14,7 +14,7 @@ Source: TensorRT-LLM, tensorrt_llm/metrics/collector.py at 050f80d; read, not ru
 import re
 from collections.abc import Iterable, Sequence
 
-from paceline.servers.counters import Counters, EngineCounters, Vocabulary, change, gauge_summary, positions, read_series
+from paceline.servers.counters import Counters, EngineCounters, Vocabulary, by_edge, change, gauge_summary, positions, read_series
 from paceline.servers.prometheus_text import Sample
 from paceline.servers.window import Window, observed, whole
 from paceline.verdict import Caution
@@ -41,7 +41,7 @@ VOCABULARY = Vocabulary(
     counts=frozenset({DRAFTED, ACCEPTED, GENERATED, PROMPT, FINISHED, *(f"{each}_count" for each in HISTOGRAMS)}),
     totals=frozenset(f"{each}_sum" for each in HISTOGRAMS),
     gauges=frozenset({RUNNING}),
-    by_position={DRAFTED_AT: "token_position", ACCEPTED_AT: "token_position"},
+    by_label={DRAFTED_AT: "token_position", ACCEPTED_AT: "token_position", **by_edge((FIRST_TOKEN, TPOT, E2E))},
     splits=frozenset({"finished_reason"}),
     aliases={},
 )

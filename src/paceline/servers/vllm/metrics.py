@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from paceline.errors import BadInputError
 from paceline.run import Summary
-from paceline.servers.counters import Change, Counters, EngineCounters, Vocabulary, change, gauge_summary, positions, read_series
+from paceline.servers.counters import Change, Counters, EngineCounters, Vocabulary, by_edge, change, gauge_summary, positions, read_series
 from paceline.servers.prometheus_text import Sample
 from paceline.servers.vllm.v0 import V0_CAUTION, is_v0, v0_doubts, v0_figures
 from paceline.servers.window import Window, observed, whole
@@ -58,7 +58,7 @@ VOCABULARY = Vocabulary(
     ),
     totals=frozenset(f"{each}_sum" for each in HISTOGRAMS),
     gauges=frozenset({RUNNING, "spec_decode_draft_acceptance_rate", "spec_decode_efficiency"}),
-    by_position={PER_POSITION: "position"},
+    by_label={PER_POSITION: "position", **by_edge((FIRST_TOKEN, STEP_GAP, STEP_GAP_BEFORE_0_15, TPOT, E2E))},
     splits=frozenset(),
     aliases={},
 )
