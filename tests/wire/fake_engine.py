@@ -7,7 +7,9 @@ Run as a script with the standard library only, so that it is up in a tenth of a
 --dies TEXT: prints it to stderr and ends with 1; --dies-once FILE TEXT: the first time only; --dies-when-asked: at its first completion;
 --never-ready: /health answers 503; --ignores-speculation: drafts nothing though it is told to; --always-drafts: drafts though it is not;
 --deaf: ignores SIGTERM; --forks FILE: leaves a process that ignores SIGTERM and has made itself a daemon, whose id goes into the file;
---says-key: prints the key that it got. Each token takes 2 ms; with drafts a step gives two tokens.
+--says-key: prints the key that it got; --interrupts N: sends Ctrl-C to whoever started it before it answers the Nth
+request that is neither a probe nor a warm-up.
+Each token takes 2 ms; with drafts a step gives two tokens.
 """
 
 import json
@@ -33,7 +35,7 @@ def value(option: str, *, places: int = 1) -> str | None:
 CONFIGURED = value("--speculative-config") is not None
 DRAFTS = (CONFIGURED and "--ignores-speculation" not in WORDS) or "--always-drafts" in WORDS
 LOCK = threading.Lock()
-COUNTS = {"drafts": 0, "generated": 0, "requests": 0, "steps": 0}
+COUNTS = {"asked": 0, "drafts": 0, "generated": 0, "requests": 0, "steps": 0}
 
 
 def metrics() -> str:
@@ -83,6 +85,10 @@ class Engine(BaseHTTPRequestHandler):
             sys.stderr.write("ValueError: head_dim 7 is not supported\n")
             sys.stderr.flush()
             os._exit(1)
+        with LOCK:
+            COUNTS["asked"] += not self.headers["X-Request-Id"].startswith(("probe", "warm-up"))
+            if value("--interrupts") == str(COUNTS["asked"]):
+                os.kill(starter(), signal.SIGINT)
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
@@ -117,6 +123,11 @@ class Engine(BaseHTTPRequestHandler):
     def _send(self, data: bytes) -> None:
         self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
         self.wfile.flush()
+
+
+def starter() -> int:
+    """Who started the guardian that started this."""
+    return int(Path(f"/proc/{os.getppid()}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1])
 
 
 class Listening(ThreadingHTTPServer):

@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from paceline.cli.launch_options import LAUNCH_OPTIONS
 from paceline.errors import BadInputError
 from paceline.speculation.method import Method
 
@@ -86,9 +87,9 @@ def _conditions(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
             ("requests", options.own_times, "does nothing with --own-times, which sends the trace as it is; leave it out"),
         ]
     if options.verb == "rollout":
-        found = [
-            (dest, options.baseline is None, "is for measured servers; give --baseline and --speculative too") for dest in ONLY_MEASURED
-        ]
+        idle = options.baseline is None and options.launch is None
+        found = [(dest, idle, "is for measured servers; give --baseline and --speculative, or --launch, too") for dest in ONLY_MEASURED]
+        found += _of_launched_servers(options)
         found += _of_measured_servers(options)
     if options.verb == "fake-server":
         found = [
@@ -106,11 +107,18 @@ def _conditions(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
 
 def _of_measured_servers(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
     """What a rollout has no use for where it measures servers: rehearsals, and what shapes a simulation."""
-    measured = options.baseline is not None
+    measured = options.baseline is not None or options.launch is not None
     found = [(dest, measured, "does nothing where servers are measured; leave it out") for dest in ("no_rehearsal", "requests", *DRAWS)]
     # No profile of suffix decoding is published, so a forecast may need it where the servers export no counts.
     known = measured and options.method is not Method.SUFFIX
-    return found + [(dest, known, "states what --baseline and --speculative measure; leave it out") for dest in STATES_ACCEPTANCE]
+    return found + [(dest, known, "states what is measured; leave it out") for dest in STATES_ACCEPTANCE]
+
+
+def _of_launched_servers(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
+    """What is for servers that are started here, and what is not."""
+    found = [(dest, options.launch is None, "is for servers that are started here; give --launch too") for dest in LAUNCH_OPTIONS]
+    theirs = ("baseline", "speculative", "model")
+    return found + [(dest, options.launch is not None, "is for servers that run already; leave it or --launch out") for dest in theirs]
 
 
 def _logs(options: argparse.Namespace) -> list[str]:

@@ -12,7 +12,7 @@ from paceline.servers.vllm.config import NgramLengths, launch_command, rendered,
 from paceline.servers.vllm.versions import Version
 from paceline.speculation.method import Method
 
-__all__ = ["Commands", "launch_commands"]
+__all__ = ["Commands", "checkpoints", "launch_commands", "replica_arguments"]
 
 UNNAMED_DRAFT = "DRAFT"
 NEED_CHECKPOINT = (Method.DRAFT_MODEL, Method.EAGLE, Method.EAGLE2, Method.EAGLE3)
@@ -45,9 +45,7 @@ def launch_commands(asked: Asked, found: Scenario, version: Version, *, ngram: t
         BadInputError: the version cannot do this method.
 
     """
-    known = _checkpoint(asked.target)
-    target = known.get("repository", _folder(asked.target))
-    draft, notes = _draft(asked, known)
+    target, draft, notes = checkpoints(asked)
     config = speculative_config(
         asked.method,
         draft=draft,
@@ -55,14 +53,21 @@ def launch_commands(asked: Asked, found: Scenario, version: Version, *, ngram: t
         ngram=NgramLengths(shortest=ngram[0], longest=ngram[1]) if asked.method is Method.NGRAM else None,
         version=version,
     )
-    extra = _extra(asked, limits)
+    extra = replica_arguments(asked, limits)
     arms = [launch_command(target, speculation=each, gpus=found.where.gpus, version=version, extra=extra) for each in (None, config)]
     notes = (*notes, *_about_target(asked), *((version.caution.message,) if version.caution is not None else ()))
     return Commands(baseline=rendered(arms[0]), speculative=rendered(arms[1]), config=config, draft=draft, notes=notes)
 
 
-def _extra(asked: Asked, limits: Mapping[str, int]) -> tuple[str, ...]:
-    """What both arms are started with, so that they run what was analysed."""
+def checkpoints(asked: Asked) -> tuple[str, str | None, tuple[str, ...]]:
+    """What a server loads: the target, the draft (None where the method needs none), and what to note about them."""
+    known = _checkpoint(asked.target)
+    draft, notes = _draft(asked, known)
+    return known.get("repository", _folder(asked.target)), draft, notes
+
+
+def replica_arguments(asked: Asked, limits: Mapping[str, int]) -> tuple[str, ...]:
+    """What both of vLLM's arms are started with, so that they run what was analysed."""
     quantized = ("--quantization", "fp8") if asked.dtype is Dtype.FP8 else ()
     room = ("--gpu-memory-utilization", f"{asked.utilisation:g}")
     return (*quantized, *room, *(part for name, value in limits.items() for part in (name, str(value))))
