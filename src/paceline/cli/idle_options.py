@@ -91,6 +91,8 @@ def _conditions(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
         found = [(dest, idle, "is for measured servers; give --baseline and --speculative, or --launch, too") for dest in ONLY_MEASURED]
         found += _of_launched_servers(options)
         found += _of_measured_servers(options)
+    if options.verb == "bench":
+        found = _of_synthetic_servers(options)
     if options.verb == "fake-server":
         found = [
             (dest, options.method == "none", "does nothing with --method none, which drafts nothing; leave it out")
@@ -119,6 +121,17 @@ def _of_launched_servers(options: argparse.Namespace) -> list[tuple[str, bool, s
     found = [(dest, options.launch is None, "is for servers that are started here; give --launch too") for dest in LAUNCH_OPTIONS]
     theirs = ("baseline", "speculative", "model")
     return found + [(dest, options.launch is not None, "is for servers that run already; leave it or --launch out") for dest in theirs]
+
+
+def _of_synthetic_servers(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
+    """What a load-test has no use for unless it starts its servers, and what it has none for then."""
+    synthetic = options.synthetic_acceptance is not None
+    found = [
+        (dest, not synthetic, "is for servers that are started here and told what to accept; give --synthetic-acceptance too")
+        for dest in ("launch", *LAUNCH_OPTIONS, "gpus", "engine_version")
+    ]
+    theirs = ("baseline", "speculative", "pairs", "noise_floor")
+    return found + [(dest, synthetic, "does nothing with --synthetic-acceptance; leave it out") for dest in theirs]
 
 
 def _logs(options: argparse.Namespace) -> list[str]:

@@ -3,11 +3,12 @@
 import argparse
 import shlex
 from pathlib import Path
+from typing import Any
 
-from paceline.cli.options import duration
+from paceline.cli.options import duration, positive
 from paceline.errors import BadInputError, printable
 
-__all__ = ["END_S", "LAUNCH_OPTIONS", "add_launch", "launch_program"]
+__all__ = ["END_S", "LAUNCH_OPTIONS", "add_launch", "launch_program", "lengths"]
 
 LAUNCH_OPTIONS = ("launch_python", "launch_binary", "launch_model", "launch_draft", "launch_arg", "launch_timeout")
 PROGRAMS = {"vllm": ("vllm", "serve"), "sglang": ("python3", "-m", "sglang.launch_server"), "llamacpp": ("llama-server",)}
@@ -16,8 +17,8 @@ READY_S = 900.0
 END_S = 30.0
 
 
-def add_launch(parser: argparse.ArgumentParser, *, title: str) -> None:
-    """Which engine is started, and how; its environment is this process's."""
+def add_launch(parser: argparse.ArgumentParser, *, title: str) -> Any:
+    """Which engine is started, and how; its environment is this process's. The group, for options of one verb alone."""
     group = parser.add_argument_group(title)
     group.add_argument("--launch", choices=list(PROGRAMS), default=None, help="start this engine's servers, one arm after the other")
     group.add_argument("--launch-python", metavar="PATH", default=None, help="the Python of the environment that has vLLM or SGLang")
@@ -33,6 +34,12 @@ def add_launch(parser: argparse.ArgumentParser, *, title: str) -> None:
         help="more arguments of both arms, as in --launch-arg '--ctx-size 4096' or --launch-arg=--enforce-eager",
     )
     group.add_argument("--launch-timeout", type=duration, default=READY_S, metavar="TIME", help="until a server is ready (default 15m)")
+    return group
+
+
+def lengths(text: str) -> tuple[float, ...]:
+    """Tokens per step, separated by commas, each once, sorted."""
+    return tuple(sorted({positive(each) for each in text.split(",")}))
 
 
 def _words(text: str) -> list[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from paceline.decide.comparability import synthetic_cautions
 from paceline.errors import BadInputError, NoEvidenceError, UnknownNameError, is_count, printable
 from paceline.files.runfile import read_run
 from paceline.forecast.acceptance_model import RangedAcceptance, exactly, extrapolated
@@ -267,6 +268,8 @@ def _counts_in(path: Path) -> tuple[dict[str, AcceptanceCounts], Evidence]:
         run = read_run(path)
         if not run.acceptance_by_segment:
             raise NoEvidenceError(f"{printable(path.name)}: acceptance was not measured in this run")
+        for caution in synthetic_cautions(run):
+            raise BadInputError(f"{printable(path.name)} is no acceptance to go on with: {caution.message}")
         return dict(run.acceptance_by_segment), run.provenance.evidence
     whole = document.get("acceptance", document)
     if whole is None:

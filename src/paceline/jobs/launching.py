@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paceline.decide.comparability import synthetic_caution
 from paceline.errors import NoEvidenceError
 from paceline.files.benchfolder import BenchFolder
 from paceline.jobs.arm_commands import ArmCommand, Launching, arm_command
@@ -82,10 +83,12 @@ def _bench(asked: BenchAsked, launching: Launching, arm: Arm, command: ArmComman
     bench = prepared(replace(asked, urls={arm: NOT_YET}, model=launching.name), progress=lambda _: None)
     shown = rendered([*(f"{name}={value}" for name, value in command.environment.items()), *command.words])
     told = {**bench.settings.arguments, "engine": launching.engine, "server_command": rendered(without_folders(command.words))}
+    cautions = bench.settings.cautions
     if launching.synthetic_length is not None and arm is Arm.SPECULATIVE:
         told["synthetic_acceptance"] = f"{launching.synthetic_length:g}"
+        cautions = (*cautions, synthetic_caution("synthetic_acceptance", told["synthetic_acceptance"]))
     identity = {"command": shown, "model": launching.name}
-    return replace(bench, identity={arm: identity}, settings=replace(bench.settings, arguments=told))
+    return replace(bench, identity={arm: identity}, settings=replace(bench.settings, arguments=told, cautions=cautions))
 
 
 def _launch(launching: Launching, arm: Arm, command: ArmCommand, folder: Path) -> Launch:
