@@ -11,6 +11,7 @@ import pytest
 
 from paceline.errors import BadInputError, ServerFaultError
 from paceline.live.launch import Launch, launched
+from paceline.live.launch_probe import Probed
 from paceline.run import Arm
 
 ENGINE = str(Path(__file__).with_name("fake_engine.py"))
@@ -163,6 +164,26 @@ def test_a_baseline_that_drafts_is_no_baseline(tmp_path: Path) -> None:
     """Drafts against drafts show a speed-up of nothing."""
     with pytest.raises(ServerFaultError, match="the baseline server drafts"):
         start(the_launch(tmp_path, "--always-drafts"))
+
+
+@pytest.mark.parametrize(
+    ("says", "counted", "arm", "wrong"),
+    [
+        (True, 12, Arm.SPECULATIVE, None),
+        (None, 12, Arm.SPECULATIVE, None),
+        (True, None, Arm.SPECULATIVE, None),
+        (False, None, Arm.SPECULATIVE, "says of itself that it does not speculate"),
+        (True, 0, Arm.SPECULATIVE, "drafted nothing on 3 prompts"),
+        (None, None, Arm.SPECULATIVE, "neither its answers nor /metrics tell"),
+        (None, None, Arm.BASELINE, None),
+        (False, 0, Arm.BASELINE, None),
+        (True, None, Arm.BASELINE, "a baseline must not"),
+    ],
+)
+def test_what_the_probe_found_is_judged_by_the_arm(says: bool | None, counted: int | None, arm: Arm, wrong: str | None) -> None:
+    """No counts and no word is no proof of drafts; a server that says it drafts and counts none does not."""
+    found = Probed(models=("m",), says=says, counted_tokens=counted, asked=3, version=None).wrong_for(arm, "m")
+    assert found is None if wrong is None else wrong in (found or "")
 
 
 def test_a_port_that_somebody_took_is_tried_again_elsewhere(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from paceline.servers.vllm.config import NgramLengths, launch_command, speculati
 from paceline.servers.vllm.versions import Version, parse_version
 from paceline.speculation.method import Method
 
-__all__ = ["ENGINES", "ArmCommand", "Launching", "arm_command"]
+__all__ = ["ArmCommand", "Launching", "arm_command"]
 
 SET_HERE = ("--host", "--port", "--model", "-m", "--model-path", "--alias", "-a", "--served-model-name", "--spec-type", "--spec-default")
 DRAFTING = ("--spec-draft-model", "--model-draft", "-md", "--spec-draft-hf", "-hfd", "--spec-draft-n-max", "--spec-synth-len")

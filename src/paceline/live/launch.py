@@ -39,6 +39,7 @@ LAST_BYTES = 256 * 1024
 END_MARGIN_S = 10.0
 LAST_WORDS_S = 2.0
 STARTS = 2
+PROMPTS = {Arm.BASELINE: 1, Arm.SPECULATIVE: 3}  # one that repeats itself shows drafts that are there; that there are none is asked again
 KEY_OF_ENGINE: Mapping[str, str] = {"vllm": "VLLM_API_KEY", "llamacpp": "LLAMA_API_KEY"}
 SECRETS = ("--api-key", "--hf-token", "-hft", "--ssl-keyfile-password")
 
@@ -102,20 +103,12 @@ def launched(launch: Launch, *, step: Callable[[str], None]) -> Iterator[Launche
         BadInputError: a secret in its command, or no place for the log.
 
     """
+    if sys.platform == "win32":
+        raise BadInputError("servers are started on Linux and macOS; on Windows start them yourself and name their URLs")
     need_no_secret(launch.command)
     step(f"starting the {launch.arm.value} server ({launch.engine})")
     make_folder(launch.log.parent)
-    process = _Process.started(launch)
-    try:
-        for start in range(1, STARTS + 1):
-            try:
-                process.wait_until_healthy()
-                break
-            except _PortTakenError as taken:
-                process.end()
-                if start == STARTS:
-                    raise ServerFaultError(str(taken)) from None
-                process = _Process.started(launch)
+    with _healthy(launch) as process:
         server = Server(url=process.url, api="chat", model=launch.model, dialect=launch.engine)
         step(f"asking the {launch.arm.value} server whether it drafts")
         try:
@@ -126,6 +119,22 @@ def launched(launch: Launch, *, step: Callable[[str], None]) -> Iterator[Launche
         except ServerFaultError:
             process.need_alive(within_s=LAST_WORDS_S)  # a server that ended meanwhile has the reason in its log
             raise
+
+
+@contextmanager
+def _healthy(launch: Launch) -> Iterator["_Process"]:
+    """The process once /health answers, ended with the `with`; a port that was taken meanwhile is tried again elsewhere.
+
+    Raises:
+        ServerFaultError: it ended, or was not ready in time.
+
+    """
+    process, starts = _Process.started(launch), 1
+    try:
+        while not process.is_healthy(again=starts < STARTS):
+            process.end()
+            process, starts = _Process.started(launch), starts + 1
+        yield process
     finally:
         process.end()
         _clear_of_key(launch.log)
@@ -142,7 +151,7 @@ def _need_right(server: Server, launch: Launch) -> str | None:
     async def ask() -> Probed:
         http = Http()
         try:
-            return await probed(http, server, timeout_s=launch.ready_s)
+            return await probed(http, server, most=PROMPTS[launch.arm], timeout_s=launch.ready_s)
         finally:
             http.close()
 
@@ -193,7 +202,22 @@ class _Process:
     def url(self) -> str:
         return f"http://{LOOPBACK}:{self.port}"
 
-    def wait_until_healthy(self) -> None:
+    def is_healthy(self, *, again: bool) -> bool:
+        """True once /health answers 200; False where somebody else took its port and it may be started `again`.
+
+        Raises:
+            ServerFaultError: it ended, or was not ready in time.
+
+        """
+        try:
+            self._wait_until_healthy()
+        except _PortTakenError:
+            if again:
+                return False
+            raise
+        return True
+
+    def _wait_until_healthy(self) -> None:
         """Nothing, once /health answers 200.
 
         Raises:

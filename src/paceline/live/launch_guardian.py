@@ -143,23 +143,33 @@ def _reaped(server: int) -> int | None:
 
 def _end_all(server: int, grace_s: float) -> int | None:
     """Ask everything to end, kill what stays; the server's wait status where it ended only now."""
-    found = None
-    for number, time_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_S)):
-        until_s, asked = time.monotonic() + time_s, set[int]()
-        while True:
-            status = _reaped(server)
-            found = status if status is not None else found
-            left = _left(server)
-            if not left:
-                return found
-            for pid in left if number == signal.SIGKILL else [each for each in left if each not in asked]:
-                asked.add(pid)
-                with suppress(OSError):
-                    os.kill(pid, number)
-            if time.monotonic() >= until_s:
-                break
-            time.sleep(POLL_S)
-    return found
+    asked = _signalled(server, signal.SIGTERM, grace_s)
+    killed = _signalled(server, signal.SIGKILL, KILL_S)
+    return asked if asked is not None else killed
+
+
+def _signalled(server: int, number: int, time_s: float) -> int | None:
+    """Send a signal to all that is left, again to what came since, until nothing is or the time is over; the server's wait status, if it
+    ended.
+    """
+    until_s, told, found = time.monotonic() + time_s, set[int](), None
+    while True:
+        status = _reaped(server)
+        found = status if status is not None else found
+        left = _left(server)
+        if not left or time.monotonic() >= until_s:
+            return found
+        for pid in left:
+            _tell(pid, number, told)
+        time.sleep(POLL_S)
+
+
+def _tell(pid: int, number: int, told: set[int]) -> None:
+    """Send it the signal, a wish to end only once."""
+    if number == signal.SIGKILL or pid not in told:
+        told.add(pid)
+        with suppress(OSError):
+            os.kill(pid, number)
 
 
 def _left(server: int) -> list[int]:

@@ -25,8 +25,7 @@ from paceline.servers.scrape import read_scrape, window_of
 
 __all__ = ["Probed", "probed"]
 
-ROUNDS = 3
-PROBE_TOKENS = 32
+PROBE_TOKENS = 16
 SAID = {"llamacpp": ("/slots",), "sglang": ("/server_info", "/get_server_info")}
 VERSIONS = {"vllm": ("/version", "version"), "llamacpp": ("/props", "build_info"), "sglang": ("/get_server_info", "version")}
 WORDS = (
@@ -34,7 +33,7 @@ WORDS = (
     "red green blue white black red green blue white black ",
     "Monday Tuesday Wednesday Thursday Friday Saturday Sunday ",
 )
-REPEATS = 8
+REPEATS = 5
 OK = 200
 
 
@@ -77,8 +76,8 @@ class Probed:
         return None
 
 
-async def probed(http: Http, server: Server, *, timeout_s: float) -> Probed:
-    """Ask the server; prompts are sent one by one until something was drafted, three at most.
+async def probed(http: Http, server: Server, *, most: int, timeout_s: float) -> Probed:
+    """Ask the server; prompts are sent one by one until something was drafted, `most` at most (three different ones).
 
     Raises:
         ServerFaultError: it does not answer as it should.
@@ -90,7 +89,7 @@ async def probed(http: Http, server: Server, *, timeout_s: float) -> Probed:
     before = await _metrics(http, server, timeout_s)
     own: int | None = None
     counted: int | None = None
-    for asked in range(1, ROUNDS + 1):
+    for asked in range(1, most + 1):
         drafted = await _drafted_for(http, replace(server, api="completions"), asked, timeout_s)
         own = drafted if own is None else own + (drafted or 0)
         counted = _counted(before, await _metrics(http, server, timeout_s))
