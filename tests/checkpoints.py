@@ -7,7 +7,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from paceline.checkpoint import DTYPE_BITS
+from paceline.checkpoint import BITS_OF_DTYPE
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -43,7 +43,7 @@ def safetensors(path: Path, tensors: Tensors, *, d2t: Sequence[int] | None = Non
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = b""
     for name, (dtype, shape) in tensors.items():
-        content = bytes(prod(shape) * DTYPE_BITS[dtype] // 8)
+        content = bytes(prod(shape) * BITS_OF_DTYPE[dtype] // 8)
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [len(data), len(data) + len(content)]}
         data += content
     if d2t is not None:

@@ -12,9 +12,9 @@ from typing import Any
 
 from paceline.errors import is_count
 
-__all__ = ["DTYPE_BITS", "Checkpoint", "TargetIds", "TensorHeader", "TokenTable"]
+__all__ = ["BITS_OF_DTYPE", "Checkpoint", "TargetIds", "TensorHeader", "TokenTable"]
 
-DTYPE_BITS = {
+BITS_OF_DTYPE = {
     **dict.fromkeys(("F4",), 4),
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
@@ -43,7 +43,7 @@ class TensorHeader:
     @property
     def stored_bytes(self) -> int:
         """Bytes in the file."""
-        return self.elements * DTYPE_BITS[self.dtype] // 8
+        return self.elements * BITS_OF_DTYPE[self.dtype] // 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ class Checkpoint:
         kind, factor = scaling.get("rope_type", scaling.get("type", "default")), scaling.get("factor")
         if kind in UNSCALED or isinstance(factor, bool) or not isinstance(factor, int | float) or not (isfinite(factor) and factor >= 1):
             return length
-        original = scaling.get("original_max_position_embeddings")
+        original: Any = scaling.get("original_max_position_embeddings")
         return int((original if kind == "yarn" and is_count(original, least=1) else length) * factor)
 
     @property

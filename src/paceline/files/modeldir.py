@@ -161,6 +161,7 @@ def _by_id(content: Any, name: str) -> dict[int, str]:
     document = content if isinstance(content, dict) else {}
     model = document.get("model") if isinstance(document.get("model"), dict) else None
     words = document if model is None else model.get("vocab")
+    pairs: list[tuple[Any, Any]]
     if isinstance(words, list):  # of a unigram model: pairs of text and score, in the order of their ids
         pairs = [(each[0] if isinstance(each, list) and each else None, at) for at, each in enumerate(words)]
     else:

@@ -10,12 +10,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
-from paceline.checkpoint import DTYPE_BITS, TensorHeader
+from paceline.checkpoint import BITS_OF_DTYPE, TensorHeader
 from paceline.errors import BadInputError, is_count, printable
 
 __all__ = ["SafetensorsFile", "read_header", "read_whole_numbers"]
@@ -26,7 +26,7 @@ MOST_TENSORS = 500_000
 MOST_DIMENSIONS = 16
 LARGEST = 1 << 60
 MOST_NUMBERS = 4 << 20
-WHOLE = {"I64": np.dtype("<i8"), "I32": np.dtype("<i4")}
+WHOLE: dict[str, npt.DTypeLike] = {"I64": "<i8", "I32": "<i4"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _tensor(name: str, entry: Any, shown: str) -> tuple[TensorHeader, tuple[int, int]]:
     told = entry if isinstance(entry, dict) else {}
     dtype, shape, place = told.get("dtype"), told.get("shape"), told.get("data_offsets")
-    if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
+    if not isinstance(dtype, str) or dtype not in BITS_OF_DTYPE:
         raise BadInputError(f"tensor {printable(name)} of {shown} has the dtype {printable(dtype)}, which safetensors does not have")
     if not _sizes(shape, most=MOST_DIMENSIONS) or not _sizes(place, most=2) or len(place) != 2:
         raise BadInputError(f"tensor {printable(name)} of {shown} has the shape {printable(shape)} and the place {printable(place)}")
@@ -101,7 +101,7 @@ def _tensor(name: str, entry: Any, shown: str) -> tuple[TensorHeader, tuple[int,
     return header, (place[0], place[1])
 
 
-def _sizes(values: Any, *, most: int) -> bool:
+def _sizes(values: Any, *, most: int) -> TypeGuard[list[int]]:
     return isinstance(values, list) and len(values) <= most and all(is_count(each, least=0) and each < LARGEST for each in values)
 
 
@@ -123,4 +123,5 @@ def read_whole_numbers(file: SafetensorsFile, name: str) -> npt.NDArray[np.int64
         raise BadInputError(f"{printable(file.path.name)} cannot be read: {fault.strerror}") from None
     if len(data) != tensor.stored_bytes:
         raise BadInputError(f"{printable(file.path.name)} was cut while it was read; read it again when its download has ended")
-    return np.frombuffer(data, dtype=WHOLE[tensor.dtype]).astype(np.int64)
+    numbers: npt.NDArray[np.int64] = np.frombuffer(data, dtype=WHOLE[tensor.dtype]).astype(np.int64)
+    return numbers
