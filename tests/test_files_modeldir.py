@@ -183,7 +183,7 @@ def test_tokenizers_are_alike_where_every_id_means_the_same(tmp_path: Path) -> N
     same, again = read_checkpoint(one).tokens, read_checkpoint(other).tokens
     assert same is not None
     assert same == again
-    assert (same.tokens, same.source) == (3, "tokenizer.json")
+    assert (same.texts, same.source) == ({0: "a", 1: "b", 2: "<s>"}, "tokenizer.json")
     tokenizer(one, ["b", "a", "<s>"])
     assert read_checkpoint(one).tokens != same
 
@@ -195,9 +195,9 @@ def test_other_tokenizer_files_are_told_apart(tmp_path: Path) -> None:
     (words / "vocab.json").write_text(json.dumps({"a": 0, "b": 1}), "utf-8")
     (piece / "tokenizer.model").write_bytes(b"sentencepiece")
     found = [read_checkpoint(each).tokens for each in (unigram, words, piece)]
-    assert [None if each is None else (each.source, each.tokens) for each in found] == [
-        ("tokenizer.json", 2),
-        ("vocab.json", 2),
+    assert [None if each is None else (each.source, each.texts) for each in found] == [
+        ("tokenizer.json", {0: "a", 1: "b"}),
+        ("vocab.json", {0: "a", 1: "b"}),
         ("tokenizer.model", None),
     ]
 

@@ -6,7 +6,7 @@ sense is None, for other people wrote the file.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite, prod
 from typing import Any
 
@@ -68,12 +68,13 @@ class TargetIds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenTable:
-    """What each token id means: `sha256` over all pairs of id and text, `tokens` the highest id and one (None where `source` does not
-    tell), `source` the file it was read from. Two tables compare only where they come from files of one name.
+    """What each token id means: `sha256` of all pairs of id and text, the pairs (None where `source` does not tell), `source` the file.
+
+    Two tables compare only where they come from files of one name.
     """
 
     sha256: str
-    tokens: int | None
+    texts: Mapping[int, str] | None = field(repr=False)
     source: str
 
 
@@ -96,14 +97,14 @@ class Checkpoint:
     target_ids: TargetIds | None
     tokens: TokenTable | None
 
-    def stated(self, field: str) -> Any:
+    def stated(self, name: str) -> Any:
         """The value of a field of the configuration, None where it is nowhere in it."""
         inner = (self.config[each] for each in NESTED if isinstance(self.config.get(each), Mapping))
-        return next((each[field] for each in (self.config, *inner) if each.get(field) is not None), None)
+        return next((each[name] for each in (self.config, *inner) if each.get(name) is not None), None)
 
-    def size(self, *fields: str) -> int | None:
+    def size(self, *names: str) -> int | None:
         """The first of these fields that is a whole number from 1 on."""
-        return next((int(value) for value in map(self.stated, fields) if is_count(value, least=1)), None)
+        return next((int(value) for value in map(self.stated, names) if is_count(value, least=1)), None)
 
     @property
     def architectures(self) -> tuple[str, ...]:
@@ -148,7 +149,7 @@ class Checkpoint:
         """
         own = self.config.get("eagle_config")
         stated = self.stated(AUXILIARY) or (own.get(AUXILIARY) if isinstance(own, Mapping) else None)
-        return tuple(stated) if isinstance(stated, list) and stated and all(is_count(each, least=0) for each in stated) else None
+        return tuple(stated) if isinstance(stated, list) and stated and all(type(each) is int for each in stated) else None
 
     def tensor(self, name: str) -> TensorHeader | None:
         """The tensor of that name, whatever module it is in; of several the first."""

@@ -150,9 +150,9 @@ def _tokens(folder: Path) -> TokenTable | None:
         if (folder / name).is_file():
             by_id = _by_id(_json(folder / name, most=MOST_TOKENIZER_BYTES), name)
             text = json.dumps(sorted(by_id.items()), ensure_ascii=True, separators=(",", ":"))
-            return TokenTable(sha256=hashlib.sha256(text.encode()).hexdigest(), tokens=max(by_id) + 1, source=name)
+            return TokenTable(sha256=hashlib.sha256(text.encode()).hexdigest(), texts=by_id, source=name)
     if (folder / SENTENCEPIECE).is_file():
-        return TokenTable(sha256=sha256_of(folder / SENTENCEPIECE), tokens=None, source=SENTENCEPIECE)
+        return TokenTable(sha256=sha256_of(folder / SENTENCEPIECE), texts=None, source=SENTENCEPIECE)
     return None
 
 
