@@ -1,6 +1,6 @@
 """The launch commands of both arms, for the names a user typed: identical but for speculation, in the dialect of each engine."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from paceline.forecast.shapes import model
 from paceline.hardware import Dtype
 from paceline.jobs.scenario import Asked, Scenario, on_disk
 from paceline.run import Arm
+from paceline.servers.batch_ranges import BatchRange
 from paceline.servers.llamacpp import config as llamacpp
 from paceline.servers.server_start import Drafting, NgramLengths, Release, ServerStart, release
 from paceline.servers.sglang import config as sglang
@@ -88,7 +89,7 @@ def launch_commands(
     *,
     ngram: tuple[int, int],
     limits: Mapping[str, int],
-    by_batch_size: Mapping[int, int] | None = None,
+    by_batch: Sequence[BatchRange] | None = None,
     gguf: Gguf | None = None,
 ) -> Commands:
     """The commands for this version.
@@ -99,7 +100,7 @@ def launch_commands(
         version: of vLLM, or of another engine as a `Release`.
         ngram: shortest and longest n-gram, where the method looks them up.
         limits: options with a number that both arms get, under vLLM's name, such as --max-num-seqs.
-        by_batch_size: the best draft length at some batch sizes; None for one length.
+        by_batch: draft lengths by ranges of batch sizes (first, last, K), from 1 on without gaps; None for one length.
         gguf: the files to load, where the engine is llama.cpp.
 
     Raises:
@@ -118,8 +119,7 @@ def launch_commands(
         draft_tokens=found.speculation.draft_tokens,
         tree=asked.tree,
         ngram=NgramLengths(shortest=ngram[0], longest=ngram[1]) if asked.method is Method.NGRAM else None,
-        by_batch_size=by_batch_size,
-        most_requests=limits.get("--max-num-seqs", max(by_batch_size or (1,))),
+        by_batch=None if by_batch is None else tuple(by_batch),
     )
     target, named = _gguf_target(asked, known, files) if engine == "llamacpp" else (known.get("repository", _folder(asked.target)), ())
     replica = _Replica(asked, target, found.where.gpus, limits)
