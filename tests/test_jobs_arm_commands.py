@@ -30,6 +30,10 @@ SGLANG = replace(LLAMA, engine="sglang", program=("python3", "-m", "sglang.launc
 VLLM = replace(SGLANG, engine="vllm", program=("vllm", "serve"), method=Method.NGRAM, draft=None)
 
 
+LLAMA_DRAFT = "--spec-draft-model draft.gguf --spec-draft-ngl all"
+LLAMA_LENGTH = "--spec-draft-n-max 4 --spec-draft-n-min 0 --spec-draft-p-min 0"
+
+
 def drafting(launching: Launching) -> str:
     """What the speculative arm has more."""
     baseline, speculative = (arm_command(launching, arm).words for arm in Arm)
@@ -40,23 +44,35 @@ def drafting(launching: Launching) -> str:
 @pytest.mark.parametrize(
     ("launching", "more"),
     [
-        (LLAMA, "--spec-type draft-simple --model-draft draft.gguf --spec-draft-n-max 4"),
+        (
+            LLAMA,
+            f"--spec-type draft-simple {LLAMA_DRAFT} {LLAMA_LENGTH}",
+        ),
         (
             replace(LLAMA, synthetic_length=2.5),
-            "--spec-type draft-simple --model-draft draft.gguf --spec-draft-n-max 4 --spec-synth-len 2.5",
+            f"--spec-type draft-simple {LLAMA_DRAFT} {LLAMA_LENGTH} --spec-synth-len 2.5",
         ),
-        (replace(LLAMA, method=Method.EAGLE3), "--spec-type draft-eagle3 --model-draft draft.gguf --spec-draft-n-max 4"),
-        (replace(LLAMA, method=Method.MTP, draft=None), "--spec-type draft-mtp --spec-draft-n-max 4"),
+        (
+            replace(LLAMA, method=Method.EAGLE3),
+            f"--spec-type draft-eagle3 {LLAMA_DRAFT} {LLAMA_LENGTH}",
+        ),
+        (
+            replace(LLAMA, method=Method.MTP, draft=None),
+            f"--spec-type draft-mtp {LLAMA_LENGTH}",
+        ),
         (
             replace(LLAMA, method=Method.NGRAM, draft=None),
-            "--spec-type ngram-simple --spec-ngram-simple-size-n 5 --spec-ngram-simple-size-m 4",
+            "--spec-type ngram-simple --spec-ngram-simple-size-n 2 --spec-ngram-simple-size-m 4 --spec-ngram-simple-min-hits 1",
         ),
         (
             replace(SGLANG, method=Method.EAGLE3),
             "--speculative-algorithm EAGLE3 --speculative-draft-model-path org/draft --speculative-num-steps 4 --speculative-eagle-topk 1 "
             "--speculative-num-draft-tokens 5",
         ),
-        (replace(SGLANG, method=Method.NGRAM, draft=None), "--speculative-algorithm NGRAM --speculative-num-draft-tokens 5"),
+        (
+            replace(SGLANG, method=Method.NGRAM, draft=None),
+            "--speculative-algorithm NGRAM --speculative-ngram-max-bfs-breadth 1 --speculative-num-draft-tokens 5",
+        ),
         (
             VLLM,
             '--speculative-config {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 5} '
@@ -80,7 +96,8 @@ def test_the_speculative_arm_has_the_baselines_words_and_its_drafting(launching:
         (LLAMA, "llama-server --model target.gguf --alias target --metrics --ctx-size 4096"),
         (
             SGLANG,
-            "python3 -m sglang.launch_server --model-path org/target --served-model-name target --tp 2 --enable-metrics --ctx-size 4096",
+            "python3 -m sglang.launch_server --model-path org/target --served-model-name target --tp-size 2 --enable-metrics "
+            "--ctx-size 4096",
         ),
         (VLLM, "vllm serve org/target --tensor-parallel-size 2 --served-model-name target --ctx-size 4096"),
     ],
@@ -99,7 +116,7 @@ def test_sglang_makes_acceptance_up_by_its_environment_in_one_arm_only() -> None
 @pytest.mark.parametrize(
     ("launching", "said"),
     [
-        (replace(LLAMA, method=Method.SUFFIX, draft=None), "llama-server has no suffix"),
+        (replace(LLAMA, method=Method.SUFFIX, draft=None), "llama.cpp has no suffix"),
         (replace(LLAMA, draft=None), "give --launch-draft FILE"),
         (replace(SGLANG, method=Method.SUFFIX, draft=None), "SGLang has no suffix"),
         (replace(VLLM, method=Method.EAGLE3), "needs a draft"),

@@ -5,6 +5,7 @@ Only what stands on the command line is looked at; a default is not asked for. W
 
 import argparse
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 
 from paceline.cli.launch_options import LAUNCH_OPTIONS
@@ -31,7 +32,7 @@ METHODS_OF: Mapping[str, frozenset[Method]] = MappingProxyType(
         "rank_acceptance": EVERY_STEP - {Method.MTP},
     }
 )
-PREDICTING = frozenset({"forecast", "memory", "simulate", "sweep"})  # they price a head from its target, whatever its name
+PREDICTING = frozenset({"forecast", "simulate", "sweep"})  # they price a head from its target, whatever its name
 ONLY_MEASURED = ("resume", "model", "measured_requests", "max_tokens", "temperature")
 ONLY_SIMULATED = ("requests", "spread", "rejection", "token_budget")
 STATES_ACCEPTANCE = ("alpha", "conditional", "survival", "acceptance_length", "rank_acceptance", "acceptance_from", "segment_alpha")
@@ -91,6 +92,11 @@ def _conditions(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
         found = [(dest, idle, "is for measured servers; give --baseline and --speculative, or --launch, too") for dest in ONLY_MEASURED]
         found += _of_launched_servers(options)
         found += _of_measured_servers(options)
+    if options.verb == "memory":
+        head = options.method in HEADS and (options.draft is None or not Path(options.draft).is_dir())
+        found = [
+            ("draft", head, "is no folder, and a head without its files is counted from its target; give the folder of its safetensors")
+        ]
     if options.verb == "bench":
         found = _of_synthetic_servers(options)
     if options.verb == "fake-server":

@@ -12,7 +12,10 @@ from typing import Any
 from paceline.errors import BadInputError, printable
 from paceline.live.launch import need_no_secret
 from paceline.run import Arm
-from paceline.servers.vllm.config import NgramLengths, launch_command, speculative_config
+from paceline.servers.llamacpp import config as llamacpp
+from paceline.servers.server_start import Drafting, NgramLengths, release
+from paceline.servers.sglang import config as sglang
+from paceline.servers.vllm import config as vllm
 from paceline.servers.vllm.versions import Version, parse_version
 from paceline.speculation.method import Method
 
@@ -20,20 +23,8 @@ __all__ = ["ArmCommand", "Launching", "arm_command"]
 
 SET_HERE = ("--host", "--port", "--model", "-m", "--model-path", "--alias", "-a", "--served-model-name", "--spec-type", "--spec-default")
 DRAFTING = ("--spec-draft-model", "--model-draft", "-md", "--spec-draft-hf", "-hfd", "--spec-draft-n-max", "--spec-synth-len")
-LLAMA_TYPES = {
-    Method.DRAFT_MODEL: "draft-simple",
-    Method.EAGLE3: "draft-eagle3",
-    Method.MTP: "draft-mtp",
-    Method.NGRAM: "ngram-simple",
-}
-SGLANG_ALGORITHMS = {
-    Method.DRAFT_MODEL: "STANDALONE",
-    Method.EAGLE: "EAGLE",
-    Method.EAGLE3: "EAGLE3",
-    Method.MTP: "NEXTN",
-    Method.NGRAM: "NGRAM",
-}
 SYNTHETIC_VLLM = "0.20.0"
+NEWEST_SGLANG = "0.5.23"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,19 +103,12 @@ def arm_command(launching: Launching, arm: Arm) -> ArmCommand:
 def _vllm(launching: Launching, *, drafts: bool) -> ArmCommand:
     config = _vllm_speculation(launching) if drafts else None
     extra = ("--served-model-name", launching.name, *launching.extra)
-    words = launch_command(launching.model, speculation=config, gpus=launching.gpus, version=launching.version, extra=extra)
+    words = vllm.launch_command(launching.model, speculation=config, gpus=launching.gpus, version=launching.version, extra=extra)
     return ArmCommand((*launching.program, *words[2:]), {})  # the program is as good as `vllm serve`
 
 
 def _vllm_speculation(launching: Launching) -> dict[str, Any]:
-    shortest, longest = launching.ngram
-    config: dict[str, Any] = speculative_config(
-        launching.method,
-        draft=launching.draft,
-        draft_tokens=launching.draft_tokens,
-        ngram=NgramLengths(shortest=shortest, longest=longest) if launching.method is Method.NGRAM else None,
-        version=launching.version,
-    )
+    config = vllm.speculative_config(_drafting(launching), launching.version)
     if launching.synthetic_length is None:
         return config
     if launching.version.answers < parse_version(SYNTHETIC_VLLM):
@@ -134,44 +118,37 @@ def _vllm_speculation(launching: Launching) -> dict[str, Any]:
 
 def _llamacpp(launching: Launching, *, drafts: bool) -> ArmCommand:
     words = (*launching.program, "--model", launching.model, "--alias", launching.name, "--metrics", *launching.extra)
-    return ArmCommand((*words, *_llamacpp_speculation(launching)) if drafts else words, {})
-
-
-def _llamacpp_speculation(launching: Launching) -> tuple[str, ...]:
-    """A type is always named: without one llama-server loads a draft and does not use it."""
-    method, length = launching.method, str(launching.draft_tokens)
-    if method not in LLAMA_TYPES:
-        raise BadInputError(f"llama-server has no {method.value}; draft with {', '.join(each.value for each in LLAMA_TYPES)}")
-    if method is Method.NGRAM:
-        drafting = ("--spec-ngram-simple-size-n", str(launching.ngram[1]), "--spec-ngram-simple-size-m", length)
-    else:
-        drafting = (*(("--model-draft", launching.draft) if launching.draft is not None else ()), "--spec-draft-n-max", length)
-        if launching.draft is None and method is not Method.MTP:
-            raise BadInputError(f"llama-server drafts by {method.value} from a GGUF file; give --launch-draft FILE")
+    if not drafts:
+        return ArmCommand(words, {})
+    if launching.draft is None and launching.method in (Method.DRAFT_MODEL, Method.EAGLE3):
+        raise BadInputError(f"llama-server drafts by {launching.method.value} from a GGUF file; give --launch-draft FILE")
+    options = llamacpp.speculative_options(_drafting(launching))
     synthetic = () if launching.synthetic_length is None else ("--spec-synth-len", f"{launching.synthetic_length:g}")
-    return ("--spec-type", LLAMA_TYPES[method], *drafting, *synthetic)
+    return ArmCommand((*words, *(word for pair in options.items() for word in pair), *synthetic), {})
 
 
 def _sglang(launching: Launching, *, drafts: bool) -> ArmCommand:
-    named = ("--model-path", launching.model, "--served-model-name", launching.name, "--tp", str(launching.gpus))
+    named = ("--model-path", launching.model, "--served-model-name", launching.name, "--tp-size", str(launching.gpus))
     words = (*launching.program, *named, "--enable-metrics", *launching.extra)
     if not drafts:
         return ArmCommand(words, {})
+    options, _ = sglang.speculative_options(_drafting(launching), release("sglang", NEWEST_SGLANG))
     length = launching.synthetic_length
-    return ArmCommand((*words, *_sglang_speculation(launching)), {} if length is None else {"SGLANG_SIMULATE_ACC_LEN": f"{length:g}"})
+    return ArmCommand(
+        (*words, *(word for pair in options.items() for word in pair if word is not None)),
+        {} if length is None else {"SGLANG_SIMULATE_ACC_LEN": f"{length:g}"},
+    )
 
 
-def _sglang_speculation(launching: Launching) -> tuple[str, ...]:
-    """All three numbers, or SGLang chooses a tree of its own."""
-    method, length = launching.method, launching.draft_tokens
-    if method not in SGLANG_ALGORITHMS:
-        raise BadInputError(f"SGLang has no {method.value}; draft with {', '.join(each.value for each in SGLANG_ALGORITHMS)}")
-    algorithm = ("--speculative-algorithm", SGLANG_ALGORITHMS[method])
-    if method is Method.NGRAM:
-        return (*algorithm, "--speculative-num-draft-tokens", str(length + 1))
-    draft = ("--speculative-draft-model-path", launching.draft) if launching.draft is not None else ()
-    chain = ("--speculative-num-steps", str(length), "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", str(length + 1))
-    return (*algorithm, *draft, *chain)
+def _drafting(launching: Launching) -> Drafting:
+    return Drafting(
+        method=launching.method,
+        draft=launching.draft,
+        draft_tokens=launching.draft_tokens,
+        tree=None,
+        ngram=NgramLengths(*launching.ngram) if launching.method is Method.NGRAM else None,
+        by_batch=None,
+    )
 
 
 ENGINES = {"vllm": _vllm, "llamacpp": _llamacpp, "sglang": _sglang}

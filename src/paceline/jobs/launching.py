@@ -21,7 +21,7 @@ from paceline.jobs.launch import Commands
 from paceline.jobs.measuring import Measured, Quiet, plan_of
 from paceline.live.launch import Launch, launched
 from paceline.run import Arm, Run
-from paceline.servers.vllm.config import rendered
+from paceline.servers.server_start import ServerStart, rendered
 
 __all__ = ["commands_of", "engine_of", "launch_dict", "launch_notes", "launched_pairs", "measured_arm"]
 
@@ -125,9 +125,9 @@ def _whole(run: Run | None, load: str) -> Run:
 
 def commands_of(launching: Launching) -> Commands:
     """Both arms' commands as they are started here."""
-    baseline, speculative = (rendered(arm_command(launching, arm).words) for arm in Arm)
+    starts = {arm: ServerStart(engine=launching.engine, command=tuple(arm_command(launching, arm).words), files={}) for arm in Arm}
     draft = None if launching.draft is None else without_folders([launching.draft])[0]
-    return Commands(baseline=baseline, speculative=speculative, config={}, draft=draft, notes=())
+    return Commands(starts=starts, config={}, draft=draft, notes=())
 
 
 def launch_notes(launching: Launching, pairs: tuple[Measured, ...], *, hardware_told: bool) -> tuple[str, ...]:
