@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from paceline.run import Arm
 from tests.conftest import Answer
-from tests.real.servers import free_port, running
+from tests.real.servers import running
 
 SCRIPT = Path(__file__).with_name("vllm_engine_configs.py")
 LLAMA_METHODS = ("draft-model", "eagle3", "mtp", "ngram")
@@ -72,12 +73,11 @@ def test_llama_server_takes_every_option(method: str, llama_server: Path, model_
 def test_llama_server_serves_what_config_writes(
     llama_server: Path, llama_gguf: Path, model_dir: Path, config: Callable[..., list[list[str]]], tmp_path: Path
 ) -> None:
-    """Whoever pastes the command: taken options are not yet a server that answers."""
+    """Whoever pastes the command: taken options are not yet a server that drafts."""
     arms = config("--engine", "llamacpp", "--target", str(model_dir), "--method", "ngram", "--gguf", str(llama_gguf))
-    port = free_port()
-    words = [str(llama_server), *arms[1][1:], "--host", "127.0.0.1", "--port", str(port), "--threads", "1", "--ctx-size", "512"]
-    with running(words, port=port, log=tmp_path / "log", ready_s=READY_S, env={}) as url:
-        assert url.endswith(str(port))
+    words = [str(llama_server), *arms[1][1:], "--alias", "smollm2", "--threads", "1", "--ctx-size", "8192", "--parallel", "2"]
+    with running(words, arm=Arm.SPECULATIVE, engine="llamacpp", model="smollm2", log=tmp_path / "log", ready_s=READY_S, env={}) as url:
+        assert url.startswith("http://127.0.0.1:")
 
 
 @pytest.fixture
