@@ -113,6 +113,13 @@ def test_sglang_makes_acceptance_up_by_its_environment_in_one_arm_only() -> None
     assert [dict(arm_command(told, arm).environment) for arm in Arm] == [{}, {"SGLANG_SIMULATE_ACC_LEN": "2"}]
 
 
+@pytest.mark.parametrize("word", ["--port=80", "--tp", "--speculative-algorithm", "-md", "--spec-type"])
+def test_what_is_set_here_is_set_once(word: str) -> None:
+    """Of an option given twice engines take the last, silently, and the arms are no longer what the files say."""
+    with pytest.raises(BadInputError, match="is set by paceline"):
+        replace(SGLANG, extra=(word, "x"))
+
+
 @pytest.mark.parametrize(
     ("launching", "said"),
     [

@@ -35,6 +35,8 @@ def test_each_length_is_measured_against_one_baseline_and_gate_refuses_it(asked:
     assert read_run(runs[1]).provenance.arguments["synthetic_acceptance"] == "2"
     gated = paceline(["gate", *map(str, runs)])
     assert (gated.code, "[synthetic_acceptance]" in gated.out) == (4, True), gated.out
+    profile = paceline(["measure", str(runs[1]), "--profile-out", str(tmp_path / "profile.json")])
+    assert (profile.code, "a profile holds the acceptance of a draft" in profile.err) == (4, True), profile.err
     forecast = paceline(["forecast", "--target", "llama-3.1-8b", "--draft-tokens", "3", "--acceptance-from", str(runs[1])])
     assert (forecast.code, "is no acceptance to go on with" in forecast.err) == (2, True), forecast.err
 

@@ -21,7 +21,20 @@ from paceline.speculation.method import Method
 
 __all__ = ["ArmCommand", "Launching", "arm_command"]
 
-SET_HERE = ("--host", "--port", "--model", "-m", "--model-path", "--alias", "-a", "--served-model-name", "--spec-type", "--spec-default")
+GPUS = ("--tp", "--tp-size", "--tensor-parallel-size", "-tp")
+SET_HERE = (
+    *GPUS,
+    "--host",
+    "--port",
+    "--model",
+    "-m",
+    "--model-path",
+    "--alias",
+    "-a",
+    "--served-model-name",
+    "--spec-type",
+    "--spec-default",
+)
 DRAFTING = ("--spec-draft-model", "--model-draft", "-md", "--spec-draft-hf", "-hfd", "--spec-draft-n-max", "--spec-synth-len")
 SYNTHETIC_VLLM = "0.20.0"
 NEWEST_SGLANG = "0.5.23"
@@ -72,7 +85,7 @@ class Launching:
 
         """
         need_no_secret(self.extra)
-        clash = [each for each in self.extra if each.partition("=")[0] in (*SET_HERE, *DRAFTING)]
+        clash = [each for each in self.extra if each.partition("=")[0] in (*SET_HERE, *DRAFTING) or each.startswith("--speculative")]
         if clash:
             raise BadInputError(f"extra argument {printable(clash[0])} is set by paceline; leave it out so that the arms stay comparable")
         if self.synthetic_length is not None and not 1 <= self.synthetic_length <= self.draft_tokens + 1:
