@@ -3,7 +3,9 @@
 import argparse
 from pathlib import Path
 
+from paceline.cli.engine_options import add_any_engine, add_emitted
 from paceline.cli.experiment import add_policy
+from paceline.cli.launch_options import add_launch
 from paceline.cli.options import (
     Verbs,
     add_acceptance,
@@ -61,6 +63,7 @@ def _add_rollout(verbs: Verbs) -> None:
     servers.add_argument("--temperature", type=not_negative, default=0.0, metavar="T", help="sent with every request (default 0)")
     servers.add_argument("--resume", action="store_true", help="go on with a measurement that was stopped, or decide again from it")
     servers.add_argument("--no-rehearsal", action="store_true", help="start no fake servers")
+    add_launch(parser, title="servers that are started here (instead of --baseline and --speculative)")
     parser.add_argument("--exit-verdict", action="store_true", help="exit by the verdict, as gate does")
     add_engine(parser)
     add_hardware(parser)
@@ -124,7 +127,8 @@ def _add_config(verbs: Verbs) -> None:
         question="how do I switch it on, and what does it combine with in that version?",
         example="paceline config --engine vllm --engine-version 0.18.0 --target llama-3.3-70b --method eagle3 --draft-tokens 3",
     )
-    add_engine(parser)
+    add_any_engine(parser)
+    add_emitted(parser)
     add_hardware(parser)
     add_method(parser, matches=True, or_none=False)
     add_replica(parser)
@@ -132,6 +136,6 @@ def _add_config(verbs: Verbs) -> None:
 
 
 def _config(options: argparse.Namespace) -> int:
-    from paceline.cli.operating import run_config
+    from paceline.cli.configuring import run_config
 
     return run_config(options)

@@ -64,8 +64,8 @@ def measure_servers(bench: Bench, folder: BenchFolder, watcher: Watcher) -> bool
         ServerFaultError: a server does not answer a warm-up as it should, or was gone in the middle; what came is kept.
 
     """
-    for arm, server in bench.servers.items():
-        folder.need_server(arm, {"URL": server.root, "model": server.model})
+    for arm, identity in bench.identity.items():
+        folder.need_server(arm, identity)
     course = Course(bench, folder)
     sitting = _Sitting(bench, course, folder, watcher)
     for load in bench.loads:

@@ -49,6 +49,7 @@ class Bench:
 
     Attributes:
         servers: by arm; one of them, or both.
+        identity: which server an arm is; another one does not go into the same folder.
         to_ask: the requests.
         loads: one after the other.
         pairs: pairs of blocks at each load.
@@ -60,6 +61,7 @@ class Bench:
     """
 
     servers: Mapping[Arm, Server]
+    identity: Mapping[Arm, Mapping[str, str]]
     to_ask: ToAsk
     loads: tuple[BenchLoad, ...]
     pairs: Mapping[str, int]

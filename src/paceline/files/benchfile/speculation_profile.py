@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline import __version__
+from paceline.decide.comparability import synthetic_cautions
 from paceline.errors import BadInputError, NoEvidenceError, printable
 from paceline.files.benchfile.acceptance import histogram_counts
 from paceline.files.benchfile.assemble import Told, found_of, method_named, plain_name, summary
@@ -134,9 +135,11 @@ def profile_of(run: Run) -> dict[str, Any]:
     """The run's acceptance in the profile's own terms: over drafted steps, by position, all segments and each.
 
     Raises:
-        NoEvidenceError: acceptance was not measured or replayed, or not by position.
+        NoEvidenceError: acceptance was not measured or replayed, was made up, or is not known by position.
 
     """
+    for caution in synthetic_cautions(run):
+        raise NoEvidenceError(f"a profile holds the acceptance of a draft: {caution.message}")
     if run.provenance.evidence not in (Evidence.MEASURED, Evidence.REPLAYED):
         raise NoEvidenceError(
             f"the acceptance of this run is {run.provenance.evidence.value}; a profile holds what was measured or replayed"
