@@ -139,9 +139,9 @@ def flag_findings(config: ServedConfig, rows: Iterable[Row], release: Release, *
     found = []
     for name, value in config.flags.items():
         known = spans.get(name, [])
-        row = next((each for each in known if holds(each, release)), None)
-        if row is not None:
-            found += _value_findings(name, value, row)
+        here = next((each for each in known if holds(each, release)), None)
+        if here is not None:
+            found += _value_findings(name, value, here)
         elif known:
             found.append(_missing(name, known, release, engine))
     return found

@@ -51,11 +51,15 @@ def llamacpp_version(text: str) -> Release:
 def lint(config: ServedConfig, release: Release) -> tuple[ConfigFinding, ...]:
     """What llama-server of this build makes of the configuration, worst first; empty where nothing is to be said."""
     rows = table("servers/llamacpp")
-    config = _with_environment(config)
+    stood = _by_environment(config)
+    # a variable is read even where its option is given too, and a bad value in it ends the server all the same
+    behind = replace(config, flags={name: value for name, value in stood.items() if name in config.flags})
+    config = replace(config, flags=stood | dict(config.flags))
     types = _types(config)
     method = next((each for each in types if each != "none"), None) if "none" not in types else None
     found = _unknown_flags(config, rows, release)
-    found += flag_findings(config, rows["flags"], release, engine="llama-server")
+    for each in (config, behind):
+        found += flag_findings(each, rows["flags"], release, engine="llama-server")
     if holds(NEW_NAMES, release):
         found += _switched_on(config, types, rows["types_with_draft"])
         found += [] if method is None else _lengths(config)
@@ -64,11 +68,11 @@ def lint(config: ServedConfig, release: Release) -> tuple[ConfigFinding, ...]:
     return worst_first((*found, *open_findings(config)))
 
 
-def _with_environment(config: ServedConfig) -> ServedConfig:
-    """The configuration with each variable that stands for an option as that option, unless it is given."""
-    names = table("servers/spellings")["llamacpp"]["environment"]
-    stood = {names[name]: value for name, value in config.environment.items() if name in names}
-    return replace(config, flags=stood | dict(config.flags))
+def _by_environment(config: ServedConfig) -> dict[str, str | bool | tuple[str, ...]]:
+    """The options that variables stand for."""
+    spellings = table("servers/spellings")["llamacpp"]
+    names, bare = spellings["environment"], spellings["bare"]
+    return {names[name]: True if names[name] in bare else value for name, value in config.environment.items() if name in names}
 
 
 def _types(config: ServedConfig) -> tuple[str, ...]:
@@ -79,21 +83,21 @@ def _types(config: ServedConfig) -> tuple[str, ...]:
 
 
 def _unknown_flags(config: ServedConfig, rows: Mapping[str, Any], release: Release) -> list[ConfigFinding]:
-    """Options that no build has: the server does not start. Told of the build of which all are known, and of --option=value in any."""
-    known = set(table("servers/spellings")["llamacpp"]["spellings"]) | {row["name"] for row in rows["flags"]}
-    bare = set(table("servers/spellings")["llamacpp"]["bare"])
+    """Options that no build has, or that have a value too many or too few: the server does not start.
+
+    That an option is unknown is told of the build of which all are known, and of --option=value in any.
+    """
+    spellings = table("servers/spellings")["llamacpp"]
+    judged = {row["name"] for row in rows["flags"]}
+    known = judged | set(spellings["spellings"])
     found = []
     for name, value in config.flags.items():
-        if name in bare and value is not True and name not in {row["name"] for row in rows["flags"]} and name not in config.environment:
-            message = f"{name} takes no value, and llama-server does not start with {printable(value)} behind it"
-            found.append(finding(Severity.ERROR, "bad_value", name, message, remedy=f"write {name} alone", row=None))
-        elif name not in bare and value is True and name in known and not _has_row(name, rows):
-            message = f"{name} needs a value"
-            found.append(finding(Severity.ERROR, "bad_value", name, message, remedy="give its value, with a space between", row=None))
-        if name in known or left_open(name):
-            continue
         option, equals, rest = name.partition("=")
-        if equals:
+        if name in judged:
+            continue
+        if name in known:
+            found += _value_too_many(name, value, bare=name in spellings["bare"])
+        elif equals:
             message = f"llama-server takes no {printable(name)}: an option and its value are two words"
             found.append(finding(Severity.ERROR, "unknown_flag", name, message, remedy=f"write {option} {rest}", row=None))
         elif holds({"since": rows["all_flags_known_at"]}, release):
@@ -104,8 +108,14 @@ def _unknown_flags(config: ServedConfig, rows: Mapping[str, Any], release: Relea
     return found
 
 
-def _has_row(name: str, rows: Mapping[str, Any]) -> bool:
-    return any(row["name"] == name for row in rows["flags"])
+def _value_too_many(name: str, value: object, *, bare: bool) -> list[ConfigFinding]:
+    if bare == (value is True):
+        return []
+    if bare:
+        message, remedy = f"{name} takes no value, and llama-server does not start with {printable(value)} behind it", f"write {name} alone"
+    else:
+        message, remedy = f"{name} needs a value", "give its value, as a word of its own"
+    return [finding(Severity.ERROR, "bad_value", name, message, remedy=remedy, row=None)]
 
 
 def _switched_on(config: ServedConfig, types: Sequence[str], with_draft: Sequence[str]) -> list[ConfigFinding]:
