@@ -41,8 +41,14 @@ ONLY_ONE_HAS = (
 SHELLS = ("ash", "bash", "dash", "sh", "zsh")
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 OPTION = re.compile(r"--?[A-Za-z].*", re.DOTALL)
-# what a redirection is to a shell; a server's command line goes on behind it
-REDIRECTION = re.compile(r"(?<=\s)[0-9&]?>{1,2}(?:&[0-9-]|[ \t]*[^\s;&|<>]+)")
+# A shell's text piece by piece: what it keeps, what it passes over (a continued line, a comment, a redirection), what ends a command.
+PIECE = re.compile(
+    r"""(?P<over>\\\n|(?<!\S)\#[^\n]*|(?<!\S)[0-9&]?>{1,2}(?:&[0-9-]|[ \t]*[^\s;&|<>]+))
+    |(?P<keep>'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\;&|]+|[^\S\n]+)
+    |(?P<end>[;&|\n]+)
+    |(?P<stray>.)""",
+    re.DOTALL | re.VERBOSE,
+)
 ON_OR_OFF = re.compile(r"--(?:enable|disable|no|skip|trust)[-_]")
 TRUTHS = ("0", "1", "false", "true")
 MOST_SHELLS = 3
@@ -128,21 +134,16 @@ def _commands(text: str, where: str) -> list[list[str]]:
     """The simple commands of a shell's text, each as words."""
     if "\0" in text:
         raise BadInputError(f"{where} holds a NUL byte, so it is no command line; give the text of the configuration")
-    lines = [line for line in text.replace("\r\n", "\n").split("\n") if not line.lstrip().startswith("#")]
-    joined = REDIRECTION.sub(" ", "\n".join(lines).replace("\\\n", " "))
-    lexer = shlex.shlex(joined, posix=True, punctuation_chars=";&|\n")
-    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
-    found: list[list[str]] = [[]]
+    pieces: list[list[str]] = [[]]
+    for match in PIECE.finditer(text.replace("\r\n", "\n")):
+        if match["end"]:
+            pieces.append([])
+        else:
+            pieces[-1].append(" " if match["over"] else match[0])
     try:
-        for word in lexer:
-            if word and not word.strip(";&|\n"):
-                found.append([])
-            else:
-                found[-1].append(word)
+        return [words for words in (shlex.split("".join(each)) for each in pieces) if words]
     except ValueError:
-        start = next((line.strip() for line in lines if line.strip()), "")
-        raise BadInputError(f"{where} has a quotation that does not end ({printable(start)}); close it") from None
-    return [words for words in found if words]
+        raise BadInputError(f"{where} has a quotation that does not end ({printable(text.strip())}); close it") from None
 
 
 def _assignments(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
