@@ -36,6 +36,7 @@ def read(text: str, engine: str | None = None) -> ServedConfig:
         ("podman run ghcr.io/ggml-org/llama.cpp:server -m m", "llamacpp", "m"),
         ("docker run lmsysorg/sglang:latest python3 -m sglang.launch_server --model-path m", "sglang", "m"),
         ("sh -c 'exec vllm serve m'", "vllm", "m"),
+        ("sh -c 'cd /models && export A=1 && vllm serve m'", "vllm", "m"),
         ("bash -lc \"sh -c 'vllm serve m'\"", "vllm", "m"),
         ("--speculative-algorithm EAGLE --model-path m", "sglang", "m"),
         ("-m m -md d", "llamacpp", "m"),

@@ -163,23 +163,29 @@ def _launched(words: list[str], shells: int, where: str) -> tuple[str | None, li
     for i, word in enumerate(words):
         name = word.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".exe")
         if name in SHELLS and shells:
-            inner = next(
-                (text for option, text in zip(words[i + 1 :], words[i + 2 :], strict=False) if re.fullmatch(r"-\w*c", option)), None
-            )
-            for each in _commands(inner or "", where):
-                engine, arguments, more, image = _launched(each, shells - 1, where)
-                given |= more
-                if engine is not None:
-                    return engine, arguments, given, image or _image_before(words[:i])
+            engine, arguments, more, image = _in_shell(words[i + 1 :], shells - 1, where)
+            if engine is not None:
+                return engine, arguments, given | more, image or _image_before(words[:i])
         engine, skipped = _program(name, word, words[i + 1 : i + 2])
         if engine is not None:
             return engine, words[i + 1 + skipped :], given | _docker_environment(words[:i]), _image_before(words[:i])
-    for i, word in enumerate(words):
-        if not word.startswith("-") and IMAGE_NAME.fullmatch(word) and words[0] in ("docker", "podman", "nerdctl"):
-            engine = image_engine(word)
-            if engine is not None:
-                return engine, words[i + 1 :], given | _docker_environment(words[:i]), word
-    return None, words, given, None
+    image = _image_before(words) if words[:1] and words[0] in ("docker", "podman", "nerdctl") else None
+    if image is None:
+        return None, words, given, None
+    i = words.index(image)
+    return image_engine(image), words[i + 1 :], given | _docker_environment(words[:i]), image
+
+
+def _in_shell(words: list[str], shells: int, where: str) -> tuple[str | None, list[str], dict[str, str], str | None]:
+    """The first server that the text behind `-c` starts."""
+    text = next((text for option, text in pairwise(words) if re.fullmatch(r"-\w*c", option)), "")
+    given: dict[str, str] = {}
+    for each in _commands(text, where):
+        engine, arguments, more, image = _launched(each, shells, where)
+        given |= more
+        if engine is not None:
+            return engine, arguments, given, image
+    return None, [], given, None
 
 
 def _program(name: str, word: str, following: Sequence[str]) -> tuple[str | None, int]:
@@ -280,6 +286,7 @@ def _json_or_text(value: object) -> Any:
 def _target(flags: Flags, positionals: Sequence[str], engine: str) -> str | None:
     option = {"vllm": "--model", "sglang": "--model-path", "llamacpp": "--model", "tensorrt_llm": "--model"}[engine]
     named = flags.get(option) or (flags.get("--hf-repo") if engine == "llamacpp" else None)
+    named = named[-1] if isinstance(named, tuple) else named
     if isinstance(named, str):
         return named
     return positionals[0] if positionals and engine in ("vllm", "tensorrt_llm") else None

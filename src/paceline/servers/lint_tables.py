@@ -194,9 +194,8 @@ def _meets(value: Any, asked: str) -> bool:
         return False
     comparison = COMPARISON.fullmatch(asked)
     if comparison is None:
-        word, _, names = asked.removeprefix("is ").rpartition("not ")
-        shown = str(value).casefold() if isinstance(value, bool) else str(value)
-        return (shown in names.split("|")) != bool(word or asked.startswith("is not "))
+        shown, wanted = str(value).casefold() if isinstance(value, bool) else str(value), not asked.startswith("is not ")
+        return (shown in asked.removeprefix("is not ").removeprefix("is ").split("|")) == wanted
     number, other = _number(value), float(comparison[2])
     if number is None:
         return False
