@@ -135,7 +135,7 @@ def test_a_value_is_judged_by_its_kind_and_range(value: object, takes: str, row:
     assert value_fault(value, {"value": takes} | row) == fault
 
 
-FLAGS = [
+FLAGS: list[dict[str, Any]] = [
     {"name": "--old", "value": "count", "until": "0.5.9", "instead": "write --new"},
     {"name": "--plain", "value": "count", "since": "0.5.3", "until": "0.5.9"},
     {"name": "--new", "value": "count", "since": "0.5.10", "least": 1},
