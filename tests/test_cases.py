@@ -137,10 +137,12 @@ def test_a_reported_situation_gets_the_answer_that_was_written_down_before(
         else:
             assert found == wanted, each["path"]
     assert set(row["warnings"]) <= {each["code"] for each in document["warnings"]}
-    named = {key: {each["code"] for each in document.get(key, [])} for key in ("causes", "not_checked")}
+    named = {key: {each.get("code") for each in document.get(key, [])} for key in ("causes", "not_checked", "findings")}
     assert set(row.get("causes", [])) <= named["causes"]
     assert not set(row.get("not_causes", [])) & named["causes"]
     assert set(row.get("not_checked", [])) <= named["not_checked"]
+    assert set(row.get("findings", [])) <= named["findings"]
+    assert not set(row.get("not_findings", [])) & named["findings"]
 
 
 def test_every_case_is_in_the_table_once_and_every_row_names_a_reader() -> None:
