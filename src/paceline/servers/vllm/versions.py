@@ -19,6 +19,7 @@ __all__ = [
     "Status",
     "Version",
     "combines",
+    "compatibilities",
     "has_flag",
     "holds",
     "max_draft_tokens",
@@ -169,6 +170,11 @@ def combines(method: str, version: Version) -> tuple[Compatibility, ...]:
 
     """
     need_method(method, version)
+    return compatibilities(method, version)
+
+
+def compatibilities(method: str, version: Version) -> tuple[Compatibility, ...]:
+    """What `combines` tells, of a method that need not work in this version nor be known."""
     found: dict[str, Compatibility] = {}
     for row in _vllm()["features"]:
         if row["feature"] not in found and method in row.get("methods", [method]) and holds(row, version):
