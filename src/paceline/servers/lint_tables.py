@@ -2,13 +2,16 @@
 
 A table is `data/servers/<engine>.toml`; a row holds from `since` to `until`, both inclusive, and says its `source`:
 
-    flags          name, value (what it takes: none, text, count, number, and two lenient kinds), least, most, choices, instead
+    flags, fields  name, value (what it takes), least, most, choices, list (choices with commas), instead, types (that have a field)
     methods        name, note
     combinations   code, severity, when, field, message, remedy
 
+An option takes none, a switch (with or without a value), text, several, a count, a number, or a leading_count or leading_number, which end
+where C stops reading digits; a field of a block a flag, a mapping or any.
+
 `when` says of each place what its value must be for the finding to hold. A place is a flag, `$VARIABLE`, `method`, or a dotted key of the
-speculative block. A condition is `given`, `absent`, a comparison such as `> 1`, or `is a|b` and `is not a|b`. In a message {} stands for the
-field's value. Values that are left open meet no condition but `given`.
+speculative block. A condition is `given`, `absent`, a comparison such as `> 1`, or `is a|b` and `is not a|b`. In a message {} stands for
+the field's value. Values that are left open meet no condition but `given`.
 """
 
 import re
@@ -20,6 +23,7 @@ from typing import Any
 from paceline.errors import BadInputError, printable
 from paceline.servers.lint import ConfigFinding, Severity
 from paceline.servers.served_config import ServedConfig, left_open
+from paceline.verdict import Caution
 
 __all__ = [
     "Release",
@@ -31,8 +35,8 @@ __all__ = [
     "number_at",
     "open_findings",
     "parse_release",
-    "release_findings",
     "value_at",
+    "value_fault",
 ]
 
 RELEASE = re.compile(
@@ -43,6 +47,9 @@ BEGINS_WHOLE = re.compile(r"\s*([+-]?[0-9]{1,18})")
 BEGINS_NUMBER = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)")
 COMPARISON = re.compile(r"(<=|>=|<|>|==) (-?[0-9.]+)")
 INT_MOST = 2**31 - 1
+MOST = 10**6
+KINDS: Mapping[str, type | tuple[type, ...]] = {"flag": bool, "mapping": dict, "any": object}
+TRUTHS = ("true", "false", "True", "False")
 
 Row = Mapping[str, Any]
 Parts = tuple[int, int, int]
@@ -50,14 +57,17 @@ Parts = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A server's version as it was asked for, and as numbers that compare."""
+    """A server's version as it was asked for, as numbers that compare, and a caution where the table was made of others."""
 
     asked: str
     parts: Parts
+    caution: Caution | None
 
 
-def parse_release(text: str, *, engine: str) -> Release:
+def parse_release(text: str, *, read: Sequence[str], engine: str) -> Release:
     """`0.5.10.post1` as (0, 5, 10), a build such as `b11434` as (11434, 0, 0); rc, post and dev count as their release.
+
+    `read` are the oldest and the newest version that the table was made of; outside of them there is a caution.
 
     Raises:
         BadInputError: no version.
@@ -65,13 +75,16 @@ def parse_release(text: str, *, engine: str) -> Release:
     """
     match = RELEASE.fullmatch(text.strip())
     if match is None:
-        raise BadInputError(f"{printable(text)} is no version of {engine}; write it like 0.5.10, or b11434 for llama-server")
-    return Release(asked=text.strip(), parts=(int(match[1]), int(match[2] or 0), int(match[3] or 0)))
+        raise BadInputError(f"{printable(text)} is no version of {engine}; write it like {read[1]}")
+    parts = (int(match[1]), int(match[2] or 0), int(match[3] or 0))
+    known = _first(read[0]) <= parts <= _last(read[1])
+    message = f"{engine} {printable(text)} was not read (known: {read[0]} to {read[1]}); what is said is known of the nearest"
+    return Release(asked=text.strip(), parts=parts, caution=None if known else Caution("unknown_version", message))
 
 
 def holds(row: Row, release: Release) -> bool:
     """Whether the row holds in this release."""
-    return _parts(row.get("since", "0")) <= release.parts <= _parts(row.get("until", "999999"))
+    return _first(row.get("since", "0")) <= release.parts <= _last(row.get("until", str(MOST)))
 
 
 def finding(severity: Severity, code: str, field: str | None, message: str, *, remedy: str, row: Row | None) -> ConfigFinding:
@@ -84,12 +97,12 @@ def value_at(config: ServedConfig, place: str, method: str | None) -> Any:
     """What stands at a place of the configuration, None where nothing does; of several values the last, as servers take it."""
     if place == "method":
         return method
+    value: Any = config.speculative
     if place.startswith("--"):
-        value: Any = config.flags.get(place)
+        value = config.flags.get(place)
         return value[-1] if isinstance(value, tuple) and value else value
     if place.startswith("$"):
         return config.environment.get(place[1:])
-    value = config.speculative
     for key in place.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
@@ -98,16 +111,6 @@ def value_at(config: ServedConfig, place: str, method: str | None) -> Any:
 def number_at(config: ServedConfig, place: str) -> float | None:
     """The number at a place, None where there is none or it is left open."""
     return _number(value_at(config, place, None))
-
-
-def release_findings(release: Release, read: Sequence[str], engine: str) -> list[ConfigFinding]:
-    """That a version is outside of those that were read, oldest and newest."""
-    oldest, newest = read
-    if _parts(oldest) <= release.parts <= _parts(newest):
-        return []
-    message = f"{engine} {release.asked} was not read (known: {oldest} to {newest}); what follows is what is known of the nearest"
-    remedy = "check the server's log at start, and measure whether it drafts"
-    return [finding(Severity.INFO, "unknown_version", None, message, remedy=remedy, row=None)]
 
 
 def open_findings(config: ServedConfig) -> list[ConfigFinding]:
@@ -136,9 +139,9 @@ def flag_findings(config: ServedConfig, rows: Iterable[Row], release: Release, *
     found = []
     for name, value in config.flags.items():
         known = spans.get(name, [])
-        row = next((each for each in known if holds(each, release)), None)
-        if row is not None:
-            found += _value_findings(name, value, row)
+        here = next((each for each in known if holds(each, release)), None)
+        if here is not None:
+            found += _value_findings(name, value, here)
         elif known:
             found.append(_missing(name, known, release, engine))
     return found
@@ -172,8 +175,16 @@ def combination_findings(config: ServedConfig, rows: Iterable[Row], release: Rel
     return found
 
 
-def _parts(text: str) -> Parts:
-    return parse_release(text, engine="a table").parts
+def _first(version: str) -> Parts:
+    """The first release that a table's version names: of 1.4 it is 1.4.0."""
+    numbers = [*map(int, version.split(".")), 0, 0]
+    return numbers[0], numbers[1], numbers[2]
+
+
+def _last(version: str) -> Parts:
+    """The last release that a table's version names: of 1.3 it is any 1.3.x."""
+    numbers = [*map(int, version.split(".")), MOST, MOST]
+    return numbers[0], numbers[1], numbers[2]
 
 
 def _meets(value: Any, asked: str) -> bool:
@@ -204,7 +215,7 @@ def _number(value: Any) -> float | None:
 
 def _missing(name: str, rows: Sequence[Row], release: Release, engine: str, *, field: str | None = None) -> ConfigFinding:
     """That a flag or method is not in this release: not yet, or no longer."""
-    later = [row for row in rows if "since" in row and _parts(row["since"]) > release.parts]
+    later = [row for row in rows if "since" in row and _first(row["since"]) > release.parts]
     row = later[0] if later else rows[-1]
     code, since, until = "not_yet" if later else "removed", None, None
     if later:
@@ -212,7 +223,7 @@ def _missing(name: str, rows: Sequence[Row], release: Release, engine: str, *, f
         message = f"{engine} {release.asked} has no {name} yet; it comes with {row['since']}"
     else:
         since = _next(row["until"], 1)
-        message = f"{engine} {release.asked} has no {name} any more; {row['until']} was the last known to have it"
+        message = f"{engine} {release.asked} has no {name} any more; it is gone from {since} on"
     remedy = row.get("instead") or (f"run {engine} {row['since']} or later, or leave it out" if later else "leave it out")
     return ConfigFinding(severity=Severity.ERROR, code=code, field=field or name, message=message, remedy=remedy, since=since, until=until)
 
@@ -223,7 +234,7 @@ def _next(version: str, step: int) -> str | None:
     return f"{head}{dot}{int(last) + step}" if int(last) + step >= 0 else None
 
 
-def _value_findings(name: str, value: str | bool | tuple[str, ...], row: Row) -> list[ConfigFinding]:
+def _value_findings(name: str, value: Any, row: Row) -> list[ConfigFinding]:
     takes = row["value"]
     found = []
     if isinstance(value, tuple) and takes != "several":
@@ -232,7 +243,7 @@ def _value_findings(name: str, value: str | bool | tuple[str, ...], row: Row) ->
     last = value[-1] if isinstance(value, tuple) and value else value
     if left_open(last):
         return found
-    fault = _fault(last, takes, row)
+    fault = value_fault(last, row)
     if fault is not None:
         shown = "" if last is True else f" {printable(last)}"
         message = f"{name}{shown} {fault}"
@@ -240,22 +251,22 @@ def _value_findings(name: str, value: str | bool | tuple[str, ...], row: Row) ->
     return found
 
 
-def _fault(value: Any, takes: str, row: Row) -> str | None:
-    """What is wrong with an option's value, None where nothing is."""
+def value_fault(value: Any, row: Row) -> str | None:
+    """What is wrong with a value by its row, as the end of a sentence; None where nothing is. True is an option without a value."""
+    takes = row["value"]
+    if takes in KINDS:
+        return None if isinstance(value, KINDS[takes]) or (takes == "flag" and value in TRUTHS) else f"is no {takes}"
     if takes in ("none", "switch") or value is True:
-        if takes == "none" and value is not True:
-            return "takes no value"
-        return None if takes in ("none", "switch") else "needs a value"
+        if takes == "none":
+            return None if value is True else "takes no value"
+        return None if takes == "switch" else "needs a value"
     if "choices" in row:
-        parts = value.split(",") if row.get("list") else [value]
-        bad = next((each for each in parts if each not in row["choices"]), None)
-        return (
-            None if bad is None else f"is none of {', '.join(row['choices'])}" if bad == value else f"holds {printable(bad)}, which is none"
-        )
+        bad = [each for each in (str(value).split(",") if row.get("list") else [str(value)]) if each not in row["choices"]]
+        return None if not bad else f"holds {printable(bad[0])}, which is none of {', '.join(row['choices'])}"
     if takes in ("text", "several"):
-        return None
-    number = _read_number(value, takes)
-    if number is None:
+        return None if isinstance(value, str | tuple) else "is no text"
+    number = _read_number(str(value), takes)
+    if number is None or isinstance(value, dict | list):
         return "is no whole number" if takes.endswith("count") else "is no number"
     if not row.get("least", number) <= number <= row.get("most", number):
         return f"is out of range ({_range(row)})"

@@ -14,7 +14,7 @@ __all__ = ["ENGINES", "ServedConfig", "left_open"]
 
 ENGINES = ("llamacpp", "sglang", "tensorrt_llm", "vllm")
 # {{ Helm, Jinja }}, ${SHELL}, $SHELL, $(KUBERNETES) and <fill this in>
-OPEN = re.compile(r"\{\{|\$\{|\$\(|\$[A-Za-z_]|`|^<[A-Za-z]")
+OPEN = re.compile(r"\{\{|\$\{|\$\(|\$[A-Za-z_]|`[^`]+`|^<[A-Za-z]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
