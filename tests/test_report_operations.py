@@ -80,13 +80,17 @@ ROWS = (
 
 def test_a_configuration_shows_both_commands_and_what_they_combine_with() -> None:
     """An operator copies the command as it stands; nothing from a file name may hide in it."""
-    text = config_text({"baseline": "vllm serve m", "speculative": HOSTILE}, ROWS, notes=(HOSTILE,))
+    text = config_text({"baseline": "vllm serve m", "speculative": HOSTILE}, ROWS, files={"a.yaml": "a: 1\nb: \x1b\n"}, notes=(HOSTILE,))
     assert lines_of(text) == [
         "# baseline",
         "vllm serve m",
         "",
         "# speculative",
         ESCAPED,
+        "",
+        "# a.yaml",
+        "a: 1",
+        "b: \\x1b",
         "",
         "prefix caching  costs         a block per hit",
         f"LoRA            incompatible  {ESCAPED}",

@@ -24,7 +24,7 @@ def refusal(parser: FlexibleArgumentParser, arguments: list[str]) -> str | None:
             EngineArgs.from_cli_args(options).create_engine_config()
     except SystemExit:
         return f"usage: {said.getvalue().strip().splitlines()[-1:]}"
-    except Exception as error:  # noqa: BLE001  # whatever it is, the server does not start
+    except Exception as error:  # whatever it is, the server does not start
         return f"{type(error).__name__}: {error}"
     return None
 

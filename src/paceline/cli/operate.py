@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from paceline.cli.engine_options import add_any_engine, add_emitted
 from paceline.cli.experiment import add_policy
 from paceline.cli.options import (
     Verbs,
@@ -124,7 +125,8 @@ def _add_config(verbs: Verbs) -> None:
         question="how do I switch it on, and what does it combine with in that version?",
         example="paceline config --engine vllm --engine-version 0.18.0 --target llama-3.3-70b --method eagle3 --draft-tokens 3",
     )
-    add_engine(parser)
+    add_any_engine(parser)
+    add_emitted(parser)
     add_hardware(parser)
     add_method(parser, matches=True, or_none=False)
     add_replica(parser)
@@ -132,6 +134,6 @@ def _add_config(verbs: Verbs) -> None:
 
 
 def _config(options: argparse.Namespace) -> int:
-    from paceline.cli.operating import run_config
+    from paceline.cli.configuring import run_config
 
     return run_config(options)
