@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from paceline.errors import BadInputError, printable
 
-__all__ = ["ConfigFinding", "Severity", "finding", "worst_first"]
+__all__ = ["ConfigFinding", "Severity", "worst_first"]
 
 
 class Severity(StrEnum):
@@ -55,13 +55,6 @@ class ConfigFinding:
         """
         if not (self.code and self.message and self.remedy):
             raise BadInputError(f"finding {printable(self.code)} needs a code, a message and a remedy")
-
-
-def finding(
-    severity: Severity, code: str, field: str | None, message: str, remedy: str, *, since: str | None = None, until: str | None = None
-) -> ConfigFinding:
-    """A finding in one line; without `since` and `until` it holds in every version known."""
-    return ConfigFinding(severity=severity, code=code, field=field, message=message, remedy=remedy, since=since, until=until)
 
 
 def worst_first(findings: tuple[ConfigFinding, ...]) -> tuple[ConfigFinding, ...]:

@@ -5,12 +5,14 @@ Method by method, key by key, flag by flag; each finding says in which versions 
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from paceline.checkpoint import Checkpoint
-from paceline.servers.lint import ConfigFinding, Severity, finding, worst_first
+from paceline.servers.lint import ConfigFinding, Severity, worst_first
+from paceline.servers.lint_tables import finding
 from paceline.servers.served_config import ServedConfig, left_open
 from paceline.servers.vllm.lint_case import Case, Drafting, stated_speculation
-from paceline.servers.vllm.lint_combinations import baseline_findings, combination_findings
+from paceline.servers.vllm.lint_combinations import baseline_findings, beside_findings
 from paceline.servers.vllm.lint_draft import draft_findings
 from paceline.servers.vllm.lint_keys import read_keys
 from paceline.servers.vllm.lint_lengths import length_findings
@@ -20,6 +22,7 @@ from paceline.servers.vllm.versions import Version
 __all__ = ["drafting_of", "lint"]
 
 OWN_LAYERS = "_mtp"
+KEYS_SINCE = (0, 8, 2)
 
 
 def lint(
@@ -64,22 +67,29 @@ def _drafting(
     name = config.target or (target.name if target is not None else None)
     chosen = chosen_method(speculative, target=name, draft=drafts, version=version)
     closed = {key: value for key, value in speculative.items() if not left_open(value)}
-    keys, found = read_keys(closed, method=chosen.name, version=version)
+    # the flags of before state the same keys
+    keys, found = read_keys(closed, method=chosen.name, version=replace(version, answers=max(version.answers, KEYS_SINCE)))
     opened = frozenset(speculative) - frozenset(closed)
-    keys = type(keys)(values=keys.values, named=keys.named | opened)
-    return Drafting(chosen=chosen, keys=keys, draft=drafts), (*misplaced, *found, *_opened(opened))
+    return Drafting(chosen=chosen, keys=replace(keys, named=keys.named | opened), draft=drafts), (*misplaced, *found, *_opened(opened))
 
 
 def _findings(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
     yield from method_findings(drafting.chosen, model=drafting.model, draft=drafting.draft, version=case.version)
     yield from length_findings(case, drafting)
     yield from draft_findings(case, drafting)
-    yield from combination_findings(case, drafting)
+    yield from beside_findings(case, drafting)
 
 
 def _opened(names: frozenset[str]) -> Iterator[ConfigFinding]:
     for name in sorted(names):
-        yield finding(Severity.INFO, "left_open", name, f"{name} is filled in later, so it was not looked at", "fill it in and lint again")
+        yield finding(
+            Severity.INFO,
+            "left_open",
+            name,
+            f"{name} is filled in later, so it was not looked at",
+            remedy="fill it in and lint again",
+            row=None,
+        )
 
 
 def _idle(found: tuple[ConfigFinding, ...]) -> Iterator[ConfigFinding]:
@@ -89,5 +99,6 @@ def _idle(found: tuple[ConfigFinding, ...]) -> Iterator[ConfigFinding]:
             "no_speculation",
             "--speculative-config",
             "this server does not speculate",
-            "fine for a baseline; `paceline config` writes the command of the other arm",
+            remedy="fine for a baseline; `paceline config` writes the command of the other arm",
+            row=None,
         )

@@ -6,7 +6,8 @@ from typing import Any
 
 from paceline.checkpoint import Checkpoint
 from paceline.data.tables import table
-from paceline.servers.lint import ConfigFinding, Severity, finding
+from paceline.servers.lint import ConfigFinding, Severity
+from paceline.servers.lint_tables import finding
 from paceline.servers.served_config import ServedConfig
 from paceline.servers.vllm.lint_keys import Keys, normalised
 from paceline.servers.vllm.lint_method import Chosen
@@ -117,10 +118,10 @@ def _twice(flag: str, key: str) -> ConfigFinding:
         "stated_twice",
         flag,
         f'{flag} and "{key}" in --speculative-config state the same: the server refuses',
-        "leave one of them out",
-        since=SINGLE_SINCE,
+        remedy="leave one of them out",
+        row={"since": SINGLE_SINCE},
     )
 
 
 def _flag(flag: str, message: str, remedy: str, *, since: str | None = None, until: str | None = None) -> ConfigFinding:
-    return finding(Severity.ERROR, "flag_refused", flag, f"{flag}: {message}", remedy, since=since, until=until)
+    return finding(Severity.ERROR, "flag_refused", flag, f"{flag}: {message}", remedy=remedy, row={"since": since, "until": until})

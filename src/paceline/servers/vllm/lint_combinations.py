@@ -1,14 +1,16 @@
 """Flags, environment and requests beside speculation: what vLLM refuses, ignores or pays for together. The rules stand in a table."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from paceline.data.tables import table
-from paceline.servers.lint import ConfigFinding, Severity, finding
+from paceline.servers.lint import ConfigFinding, Severity
+from paceline.servers.lint_tables import Release, combination_findings, finding
 from paceline.servers.vllm.lint_case import Case, Drafting
 from paceline.servers.vllm.versions import Compatibility, Status, compatibilities, has_flag, holds, parse_version, usable_methods
 
-__all__ = ["baseline_findings", "combination_findings", "request_features"]
+__all__ = ["baseline_findings", "beside_findings", "request_features"]
 
 SEVERITIES = {
     Status.INCOMPATIBLE: Severity.ERROR,
@@ -39,12 +41,10 @@ def request_features() -> tuple[str, ...]:
     return tuple(sorted(row["name"] for row in table("servers/vllm_lint")["requested"]))
 
 
-def combination_findings(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
+def beside_findings(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
     """What is to be known of a server that speculates beside its speculation."""
     yield from _flags(case)
-    for row in table("servers/vllm_lint")["combinations"]:
-        if holds(row, case.version) and row.get("arm") != "baseline" and _applies(row, case, drafting):
-            yield _of_row(row)
+    yield from _of_rows("combinations", case, drafting)
     features = {each.feature: each for each in compatibilities(drafting.method, case.version)}
     for row in table("servers/vllm_lint")["watched"]:
         if _given(row, case) and row["feature"] in features and _judged(row, case, drafting):
@@ -58,9 +58,15 @@ def combination_findings(case: Case, drafting: Drafting) -> Iterator[ConfigFindi
 def baseline_findings(case: Case) -> Iterator[ConfigFinding]:
     """What is to be known of a server that does not speculate."""
     yield from _flags(case)
-    for row in table("servers/vllm_lint")["combinations"]:
-        if holds(row, case.version) and row.get("arm") is not None and _applies(row, case, None):
-            yield _of_row(row)
+    yield from _of_rows("baseline", case, None)
+
+
+def _of_rows(arm: str, case: Case, drafting: Drafting | None) -> list[ConfigFinding]:
+    """The table's combinations that this server has: its arm's, and those of both."""
+    rows = [*table("servers/vllm_lint")[arm], *table("servers/vllm_lint")["either"]]
+    release = Release(asked=case.version.asked, parts=case.version.answers, caution=None)
+    stated = replace(case.config, speculative=None if drafting is None else drafting.keys.values)
+    return combination_findings(stated, rows, release, method=None if drafting is None else drafting.method)
 
 
 def _flags(case: Case) -> Iterator[ConfigFinding]:
@@ -73,54 +79,20 @@ def _flags(case: Case) -> Iterator[ConfigFinding]:
                 "flag_refused",
                 name,
                 f"{name} is not known before {row['since']}: the server refuses to start",
-                "leave it out, or upgrade",
+                remedy="leave it out, or upgrade",
+                row=None,
             )
 
 
-def _applies(row: Row, case: Case, drafting: Drafting | None) -> bool:
-    values = {} if drafting is None else drafting.keys.values
-    method = None if drafting is None else drafting.method
-    if method is not None and (method not in row.get("methods", [method]) or method in row.get("except_methods", ())):
-        return False
-    named = [
-        (row.get("flag"), case.config.flags, row.get("is")),
-        (row.get("other_flag"), case.config.flags, None),
-        (row.get("environment"), case.config.environment, row.get("is")),
-        (row.get("field"), values, row.get("is") if "flag" not in row else None),
-        (row.get("other_field"), values, row.get("other_is")),
-    ]
-    if any(name is not None and not _holds_for(where.get(name), choices) for name, where, choices in named):
-        return False
-    return _above(row, case) and row.get("stated") in {None, *values}
-
-
-def _holds_for(value: object, choices: list[str] | None) -> bool:
-    return value in choices if choices is not None else value not in OFF
-
-
-def _above(row: Row, case: Case) -> bool:
-    return "above" not in row or (case.number(row["flag"]) or 0) > row["above"]
-
-
 def _given(row: Row, case: Case) -> bool:
-    return case.config.flags.get(row["flag"]) not in OFF and _above(row, case)
+    if "above" in row:
+        return (case.number(row["flag"]) or 0) > int(row["above"])
+    return case.config.flags.get(row["flag"]) not in OFF
 
 
 def _judged(row: Row, case: Case, drafting: Drafting) -> bool:
     """Whether the table of features knows this method; of one that it does not, async scheduling is not told."""
     return row["feature"] != "async scheduling" or drafting.method in usable_methods(case.version)
-
-
-def _of_row(row: Row) -> ConfigFinding:
-    return finding(
-        Severity(row["severity"]),
-        row["code"],
-        row.get("stated", row.get("field", row.get("flag", row.get("environment")))),
-        row["message"],
-        row["remedy"],
-        since=row.get("since"),
-        until=row.get("until"),
-    )
 
 
 def _of_feature(code: str, field: str | None, known: Compatibility, remedy: str, drafting: Drafting) -> ConfigFinding:
@@ -129,9 +101,8 @@ def _of_feature(code: str, field: str | None, known: Compatibility, remedy: str,
         code,
         field,
         f"{known.feature} {WORDS[known.status]} method {drafting.method}: {known.note}",
-        remedy if known.status is not Status.COMPATIBLE else "nothing has to be done",
-        since=known.since,
-        until=known.until,
+        remedy=remedy if known.status is not Status.COMPATIBLE else "nothing has to be done",
+        row={"since": known.since, "until": known.until},
     )
 
 
@@ -146,7 +117,12 @@ def _requests(case: Case, drafting: Drafting, features: Mapping[str, Compatibili
         elif known.status in (Status.INCOMPATIBLE, Status.IGNORED):
             told = _of_feature(row["code"], None, known, row["remedy"], drafting)
             yield finding(
-                Severity.INFO, told.code, None, f"if requests use it: {told.message}", told.remedy, since=told.since, until=told.until
+                Severity.INFO,
+                told.code,
+                None,
+                f"if requests use it: {told.message}",
+                remedy=told.remedy,
+                row={"since": told.since, "until": told.until},
             )
 
 
@@ -176,7 +152,7 @@ def _runner(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
 
 def _told(severity: Severity, code: str, message: str, row: Row) -> ConfigFinding:
     remedy = f"leave {FORCES_V2} out, or take another method" if severity is Severity.ERROR else "run the baseline on the V1 runner too"
-    return finding(severity, code, FORCES_V2, message, remedy, since=row["since"], until=row.get("until"))
+    return finding(severity, code, FORCES_V2, message, remedy=remedy, row=row)
 
 
 def _v0(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
@@ -190,8 +166,8 @@ def _v0(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
             "chunked_prefill_with_draft_tp",
             field,
             f"the V0 engine refuses chunked prefill with a draft model over {case.draft_tensor_parallel} GPUs",
-            f"leave {field} out, or run the draft on one GPU",
-            until="0.9.2",
+            remedy=f"leave {field} out, or run the draft on one GPU",
+            row={"until": "0.9.2"},
         )
     if drafting.method == "eagle" and case.version.answers <= (0, 8, 2):
         yield finding(
@@ -199,8 +175,8 @@ def _v0(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
             "chunked_prefill_with_eagle",
             field,
             "the V0 engine, the only one that drafts with EAGLE in this version, refuses chunked prefill",
-            f"leave {field} out, or upgrade",
-            until="0.8.2",
+            remedy=f"leave {field} out, or upgrade",
+            row={"until": "0.8.2"},
         )
 
 
@@ -215,7 +191,8 @@ def _few_tokens(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
             "budget_below_sequences",
             "--max-num-batched-tokens",
             f"{tokens} tokens per step are fewer than {sequences} sequences: the server refuses to start",
-            f"raise --max-num-batched-tokens to {sequences} or more",
+            remedy=f"raise --max-num-batched-tokens to {sequences} or more",
+            row=None,
         )
     needed = 0 if k is None or case.config.flags.get("--enable-lora") in OFF else sequences * (k + 1)
     if tokens < needed and k is not None and case.version.answers >= parse_version(LORA_BUDGET_SINCE):
@@ -224,6 +201,6 @@ def _few_tokens(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
             "budget_below_drafts",
             "--max-num-batched-tokens",
             f"with LoRA {sequences} sequences of {k + 1} tokens need {needed} per step, not {tokens}: the server refuses",
-            f"raise --max-num-batched-tokens to {needed} or more, or write a smaller K",
-            since=LORA_BUDGET_SINCE,
+            remedy=f"raise --max-num-batched-tokens to {needed} or more, or write a smaller K",
+            row={"since": LORA_BUDGET_SINCE},
         )

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from paceline.data.tables import table
 from paceline.errors import printable
-from paceline.servers.lint import ConfigFinding, Severity, finding
+from paceline.servers.lint import ConfigFinding, Severity
+from paceline.servers.lint_tables import finding
 from paceline.servers.vllm.lint_case import Case, Drafting
 from paceline.servers.vllm.versions import holds
 
@@ -91,7 +92,8 @@ def _size(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
             "draft_as_large_as_target",
             "model",
             f"the draft {printable(drafting.model)} is as large as the target {printable(case.target_name)}: no acceptance makes up for it",
-            "take a draft of at most a tenth of the target",
+            remedy="take a draft of at most a tenth of the target",
+            row=None,
         )
 
 
@@ -124,9 +126,8 @@ def _class(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
             "unknown_draft_class",
             "model",
             f"vLLM {case.version} has no class {printable(asked[0])} to draft with: the server refuses to start",
-            "write the method that this checkpoint was trained for, or correct `architectures` in its config.json",
-            since=row["since"],
-            until=row["until"],
+            remedy="write the method that this checkpoint was trained for, or correct `architectures` in its config.json",
+            row=row,
         )
 
 
@@ -147,4 +148,4 @@ def _listed_target(case: Case) -> Iterator[ConfigFinding]:
 
 
 def _error(code: str, field: str, message: str, remedy: str, *, since: str | None = None, until: str | None = None) -> ConfigFinding:
-    return finding(Severity.ERROR, code, field, message, remedy, since=since, until=until)
+    return finding(Severity.ERROR, code, field, message, remedy=remedy, row={"since": since, "until": until})

@@ -10,7 +10,8 @@ from typing import Any
 
 from paceline.data.tables import table
 from paceline.errors import printable
-from paceline.servers.lint import ConfigFinding, Severity, finding
+from paceline.servers.lint import ConfigFinding, Severity
+from paceline.servers.lint_tables import finding
 from paceline.servers.vllm.lint_values import NOT_TAKEN, taken_for
 from paceline.servers.vllm.versions import Version, holds, parse_version, unknown_key_policy
 
@@ -80,9 +81,8 @@ def _internal(name: str, method: str, version: Version) -> ConfigFinding | None:
         "internal_key",
         name,
         f"{name} is vLLM's own: " + ("only its layer numbers are read" if used else "what is written there is overwritten"),
-        "fine for extract_hidden_states" if used else "leave it out",
-        since=row["since"],
-        until=row.get("until"),
+        remedy="fine for extract_hidden_states" if used else "leave it out",
+        row=row,
     )
 
 
@@ -100,9 +100,8 @@ def _unknown(name: str, version: Version) -> ConfigFinding:
         "key_of_another_version" if rows else "unknown_key",
         name,
         f"key {printable(name)} is not known in vLLM {version} and {what}" + (f"; it is {spans}" if rows else ""),
-        f"write {' or '.join(near)}" if near and not rows else "leave it out, or serve a version that knows it",
-        since="0.9.1" if ignored else None,
-        until="0.15.1" if ignored else None,
+        remedy=f"write {' or '.join(near)}" if near and not rows else "leave it out, or serve a version that knows it",
+        row={"since": "0.9.1" if ignored else None, "until": "0.15.1" if ignored else None},
     )
 
 
@@ -134,9 +133,8 @@ def _wrong_type(row: Row, value: object, version: Version) -> ConfigFinding:
         row["name"],
         f"{row['name']} = {printable(value)} is not {article} {row['kind']}"
         + ("" if enforced else ", which this version does not look at before it fails"),
-        f"write {article} {row['kind']}" + ("; leave the key out for the default" if value is None else ""),
-        since=since if enforced else None,
-        until=None if enforced else "0.9.0",
+        remedy=f"write {article} {row['kind']}" + ("; leave the key out for the default" if value is None else ""),
+        row={"since": since if enforced else None, "until": None if enforced else "0.9.0"},
     )
 
 
@@ -181,9 +179,8 @@ def _choice(row: Row, taken: Any, method: str, version: Version) -> ConfigFindin
         "unknown_choice",
         row["name"],
         f"{row['name']} = {printable(taken)} is not known in vLLM {version}" + (", but in others" if elsewhere else ""),
-        f"write one of {', '.join(near)}",
-        since=choices.get("since"),
-        until=choices.get("until"),
+        remedy=f"write one of {', '.join(near)}",
+        row={"since": choices.get("since"), "until": choices.get("until")},
     )
 
 
@@ -193,11 +190,10 @@ def _idle(row: Row, method: str) -> ConfigFinding:
         "ignored_key",
         row["name"],
         f"{row['name']} does nothing with method {method}",
-        f"leave it out; it belongs to {', '.join(row['methods'])}",
-        since=row["since"],
-        until=row.get("until"),
+        remedy=f"leave it out; it belongs to {', '.join(row['methods'])}",
+        row=row,
     )
 
 
 def _refused(row: Row, code: str, message: str, remedy: str) -> ConfigFinding:
-    return finding(Severity.ERROR, code, row["name"], message, remedy, since=row["since"], until=row.get("until"))
+    return finding(Severity.ERROR, code, row["name"], message, remedy=remedy, row=row)

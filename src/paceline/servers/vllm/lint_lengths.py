@@ -9,7 +9,8 @@ from typing import Any
 
 from paceline.data.tables import table
 from paceline.errors import printable
-from paceline.servers.lint import ConfigFinding, Severity, finding
+from paceline.servers.lint import ConfigFinding, Severity
+from paceline.servers.lint_tables import finding
 from paceline.servers.vllm.config import batch_size_table_cautions
 from paceline.servers.vllm.lint_case import Case, Drafting
 from paceline.servers.vllm.lint_method import predicted_layers
@@ -49,12 +50,21 @@ def _missing(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
     proposed = _proposed(drafting, case.version)
     if drafting.method == "suffix":
         depth = drafting.keys.values.get("suffix_decoding_max_tree_depth", DEFAULT_DEPTH)
-        yield finding(Severity.INFO, "default_draft_tokens", DRAFT_TOKENS, f"K is the tree's depth, {depth}", "write it out")
+        yield finding(
+            Severity.INFO, "default_draft_tokens", DRAFT_TOKENS, f"K is the tree's depth, {depth}", remedy="write it out", row=None
+        )
     elif proposed is not None and model and drafting.method in ("mtp", "deepseek_mtp", "dspark"):
-        yield finding(Severity.INFO, "default_draft_tokens", DRAFT_TOKENS, f"K is what the checkpoint states, {proposed}", "write it out")
+        yield finding(
+            Severity.INFO,
+            "default_draft_tokens",
+            DRAFT_TOKENS,
+            f"K is what the checkpoint states, {proposed}",
+            remedy="write it out",
+            row=None,
+        )
     elif model and drafting.draft is None and (drafting.method in ("mtp", "deepseek_mtp", "dspark") or not drafting.chosen.sure):
         message = "K is missing; the server refuses to start unless the draft's checkpoint states it"
-        yield finding(Severity.WARNING, "missing_draft_tokens", DRAFT_TOKENS, message, f'write "{DRAFT_TOKENS}"')
+        yield finding(Severity.WARNING, "missing_draft_tokens", DRAFT_TOKENS, message, remedy=f'write "{DRAFT_TOKENS}"', row=None)
     else:
         remedy = f'write "{DRAFT_TOKENS}": {proposed or 3}' + (", which this checkpoint proposes" if proposed else ", or what was measured")
         yield _error("missing_draft_tokens", DRAFT_TOKENS, "K is missing: the server refuses to start", remedy)
@@ -80,7 +90,14 @@ def _window(drafting: Drafting) -> Iterator[ConfigFinding]:
     values, named = drafting.keys.values, drafting.keys.named
     if drafting.model is not None and drafting.model not in ("ngram", "[ngram]", "ngram_gpu"):
         message = f"method {drafting.method} looks tokens up and does nothing with model {printable(drafting.model)}"
-        yield finding(Severity.WARNING, "ignored_key", "model", message, "leave it out, or write the method that the model drafts with")
+        yield finding(
+            Severity.WARNING,
+            "ignored_key",
+            "model",
+            message,
+            remedy="leave it out, or write the method that the model drafts with",
+            row=None,
+        )
     shortest, longest = values.get("prompt_lookup_min"), values.get("prompt_lookup_max")
     if shortest is not None and longest is not None and shortest > longest:
         message = f"n-grams from {shortest} to {longest} tokens are none: the server refuses to start"
@@ -88,7 +105,7 @@ def _window(drafting: Drafting) -> Iterator[ConfigFinding]:
     if not named & {"prompt_lookup_min", "prompt_lookup_max"}:
         message = "n-grams of exactly 5 tokens are looked up where nothing is said, so short repetitions are missed"
         remedy = "try lengths on your own traffic with `paceline replay`"
-        yield finding(Severity.INFO, "default_ngram_window", "prompt_lookup_max", message, remedy, since="0.8.2")
+        yield finding(Severity.INFO, "default_ngram_window", "prompt_lookup_max", message, remedy=remedy, row={"since": "0.8.2"})
 
 
 def _schedule(drafting: Drafting) -> Iterator[ConfigFinding]:
@@ -97,7 +114,14 @@ def _schedule(drafting: Drafting) -> Iterator[ConfigFinding]:
     if rows is None:
         return
     if drafting.method == "suffix":
-        yield finding(Severity.WARNING, "ignored_key", SCHEDULE, "suffix decoding was not tried with a table by batch size", "leave it out")
+        yield finding(
+            Severity.WARNING,
+            "ignored_key",
+            SCHEDULE,
+            "suffix decoding was not tried with a table by batch size",
+            remedy="leave it out",
+            row=None,
+        )
     wrong = _wrong_schedule(sorted(rows))
     if wrong is not None:
         yield _error(
@@ -117,8 +141,8 @@ def _schedule(drafting: Drafting) -> Iterator[ConfigFinding]:
             "schedule_gap",
             SCHEDULE,
             f"the table leaves gaps, and each goes on with the K before it: {shown}",
-            "write it out",
-            since="0.24.0",
+            remedy="write it out",
+            row={"since": "0.24.0"},
         )
     most = drafting.draft_tokens
     above = [length for _, _, length in ordered if most is not None and length > most]
@@ -129,11 +153,13 @@ def _schedule(drafting: Drafting) -> Iterator[ConfigFinding]:
             "schedule_cut",
             SCHEDULE,
             message,
-            f'write "{DRAFT_TOKENS}": {max(above)}, or less in the table',
-            since="0.24.0",
+            remedy=f'write "{DRAFT_TOKENS}": {max(above)}, or less in the table',
+            row={"since": "0.24.0"},
         )
     for caution in batch_size_table_cautions(ordered):
-        yield finding(Severity.WARNING, caution.code, SCHEDULE, caution.message, "measure before it is rolled out", since="0.24.0")
+        yield finding(
+            Severity.WARNING, caution.code, SCHEDULE, caution.message, remedy="measure before it is rolled out", row={"since": "0.24.0"}
+        )
 
 
 def _wrong_schedule(rows: Sequence[tuple[int, int, int]]) -> str | None:
@@ -238,9 +264,8 @@ def _budget(case: Case, drafting: Drafting, k: int) -> Iterator[ConfigFinding]:
             "token_budget",
             "--max-num-batched-tokens",
             f"{whole} of {tokens}, and {ending}",
-            f"raise it well above {taken}, or lower --max-num-seqs",
-            since=since,
-            until=until,
+            remedy=f"raise it well above {taken}, or lower --max-num-seqs",
+            row={"since": since, "until": until},
         )
     elif tokens is None and row["per_sequence"]:
         severity = Severity.WARNING if slots > 1 else Severity.INFO
@@ -250,11 +275,10 @@ def _budget(case: Case, drafting: Drafting, k: int) -> Iterator[ConfigFinding]:
             "token_budget",
             "--max-num-batched-tokens",
             message,
-            f"raise it well above {taken}, or lower --max-num-seqs",
-            since=since,
-            until=until,
+            remedy=f"raise it well above {taken}, or lower --max-num-seqs",
+            row={"since": since, "until": until},
         )
 
 
 def _error(code: str, field: str, message: str, remedy: str, since: str | None = None) -> ConfigFinding:
-    return finding(Severity.ERROR, code, field, message, remedy, since=since)
+    return finding(Severity.ERROR, code, field, message, remedy=remedy, row={"since": since})

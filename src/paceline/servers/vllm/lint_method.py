@@ -13,7 +13,8 @@ from typing import Any
 from paceline.checkpoint import Checkpoint
 from paceline.data.tables import table
 from paceline.errors import BadInputError, printable
-from paceline.servers.lint import ConfigFinding, Severity, finding
+from paceline.servers.lint import ConfigFinding, Severity
+from paceline.servers.lint_tables import finding
 from paceline.servers.vllm.versions import Version, holds, need_method, usable_methods
 
 __all__ = ["MTP", "Chosen", "chosen_method", "method_findings", "predicted_layers"]
@@ -124,14 +125,17 @@ def method_findings(chosen: Chosen, *, model: object, draft: Checkpoint | None, 
     if stated is None:
         yield from _guessed(chosen, model, version)
     elif stated != chosen.name and _alias(stated, version) and chosen.name == MTP:
-        yield finding(Severity.INFO, "renamed_method", "method", f"method {stated} is an old name of mtp", "write mtp", since="0.11.0")
+        yield finding(
+            Severity.INFO, "renamed_method", "method", f"method {stated} is an old name of mtp", remedy="write mtp", row={"since": "0.11.0"}
+        )
     elif stated != chosen.name:
         yield finding(
             Severity.WARNING,
             "overruled_method",
             "method",
             f"vLLM goes by the draft's name or checkpoint ({printable(model)}): it drafts with {chosen.name}, not with {stated}",
-            f"write method {chosen.name}, or rename the draft's folder if that is not what it is",
+            remedy=f"write method {chosen.name}, or rename the draft's folder if that is not what it is",
+            row=None,
         )
     yield from _unusable(chosen, draft, version)
 
@@ -146,11 +150,12 @@ def _unknown(stated: str, version: Version) -> ConfigFinding:
         "unknown_method",
         "method",
         f"method {printable(stated)} is not known in vLLM {version}{span}",
-        "serve a version that knows it"
+        remedy="serve a version that knows it"
         if rows
         else f"write {' or '.join(near)}"
         if near
         else f"write one of {', '.join(usable_methods(version))}",
+        row=None,
     )
 
 
@@ -162,7 +167,8 @@ def _guessed(chosen: Chosen, model: object, version: Version) -> Iterator[Config
             "method_typo",
             "model",
             f"{printable(model)} is not [ngram]: vLLM takes it for a draft model's name",
-            'write "method": "ngram"',
+            remedy='write "method": "ngram"',
+            row=None,
         )
         return
     old = version.answers <= LAST_V0
@@ -175,8 +181,8 @@ def _guessed(chosen: Chosen, model: object, version: Version) -> Iterator[Config
         "implied_method",
         "method",
         f"no method is stated, and vLLM takes {what}{fall_back}",
-        f'write "method": "{chosen.name}"' if chosen.sure else "write the method out",
-        until="0.9.2" if fall_back else None,
+        remedy=f'write "method": "{chosen.name}"' if chosen.sure else "write the method out",
+        row={"until": "0.9.2" if fall_back else None},
     )
 
 
@@ -191,7 +197,9 @@ def _unusable(chosen: Chosen, draft: Checkpoint | None, version: Version) -> Ite
         try:
             need_method(chosen.name, version)
         except BadInputError as error:
-            yield finding(Severity.ERROR, "method_does_not_work", "method", str(error), "take another method, or another version")
+            yield finding(
+                Severity.ERROR, "method_does_not_work", "method", str(error), remedy="take another method, or another version", row=None
+            )
             return
     asks_for_layers = chosen.name == MTP and draft is not None and version.answers >= DETECTION_SINCE
     if asks_for_layers and draft is not None and predicted_layers(draft, version) is None:
@@ -200,6 +208,6 @@ def _unusable(chosen: Chosen, draft: Checkpoint | None, version: Version) -> Ite
             "no_mtp_layers",
             "method",
             f"{printable(draft.name)} has no layers that predict ahead and vLLM {version} knows: it refuses method mtp",
-            "take another method, or a version that knows this model",
-            since="0.15.0",
+            remedy="take another method, or a version that knows this model",
+            row={"since": "0.15.0"},
         )
