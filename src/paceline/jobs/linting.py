@@ -13,7 +13,7 @@ from paceline.files.modeldir import read_checkpoint
 from paceline.files.served_config import read_served_configs
 from paceline.servers.checkpoint_pair import pair_findings
 from paceline.servers.lint import ConfigFinding, Severity, worst_first
-from paceline.servers.lint_tables import Release
+from paceline.servers.lint_tables import Release, finding
 from paceline.servers.llamacpp.lint import lint as lint_llamacpp
 from paceline.servers.llamacpp.lint import llamacpp_version
 from paceline.servers.served_config import ServedConfig
@@ -23,6 +23,7 @@ from paceline.servers.tensorrt_llm.lint import lint as lint_tensorrt_llm
 from paceline.servers.tensorrt_llm.lint import tensorrt_llm_version
 from paceline.servers.vllm.lint import drafting_of
 from paceline.servers.vllm.lint import lint as lint_vllm
+from paceline.servers.vllm.lint_draft import METHODS_WITH_MODEL
 from paceline.servers.vllm.versions import vllm_version
 from paceline.verdict import Caution
 
@@ -78,26 +79,26 @@ def lint_servers(source: Path | str, *, engine: str, version: str, folders: Fold
 
 
 def _linted(config: ServedConfig, engine: str, version: str, folders: Folders, requests_use: frozenset[str]) -> Linted:
-    found: list[ConfigFinding] = []
-    named_target, named_draft = config.target, _stated_draft(config, engine)
-    target = _checkpoint(folders.target, named_target, found)
-    draft = _checkpoint(folders.draft, named_draft, found)
+    target, no_target = _checkpoint(folders.target, config.target)
+    draft, no_draft = _checkpoint(folders.draft, _stated_draft(config, engine))
+    found = list(no_target)
     if engine == "vllm":
         release = vllm_version(version)
         found += lint_vllm(config, release, target=target, draft=draft, requests_use=requests_use)
         parts, caution = release.answers, release.caution
         drafting = drafting_of(config, release, target=target, draft=draft)
         method = None if drafting is None else drafting.method
+        found += no_draft if method in METHODS_WITH_MODEL else ()
     else:
         if requests_use:
             raise BadInputError("--requests-use is known for vllm only; leave it out")
         versioned, lint = OTHERS[engine]
         other = versioned(version)
-        found += lint(config, other)
+        found += [*lint(config, other), *no_draft]
         parts, caution = other.parts, other.caution
         stated = config.flags.get(METHOD_FLAGS.get(engine, ""))
         method = stated if isinstance(stated, str) else None
-    if target is not None and draft is not None:
+    if target is not None and draft is not None and (engine != "vllm" or method in METHODS_WITH_MODEL):
         found += _pair(target, draft, config, engine=engine, parts=parts, method=method)
     return Linted(config, worst_first(tuple(found)), () if caution is None else (caution,))
 
@@ -125,24 +126,15 @@ def _stated_draft(config: ServedConfig, engine: str) -> str | None:
     return stated if isinstance(stated, str) else None
 
 
-def _checkpoint(folder: Path | None, named: str | None, found: list[ConfigFinding]) -> Checkpoint | None:
-    """The checkpoint in the folder that was given, else in the one that the configuration names, where there is one."""
+def _checkpoint(folder: Path | None, named: str | None) -> tuple[Checkpoint | None, tuple[ConfigFinding, ...]]:
+    """The checkpoint in the folder that was given, else in the one that the configuration names; what is wrong with the latter."""
     if folder is not None:
-        return read_checkpoint(folder)
+        return read_checkpoint(folder), ()
     if named is None or not Path(named).is_dir():
-        return None
+        return None, ()
     try:
-        return read_checkpoint(Path(named))
+        return read_checkpoint(Path(named)), ()
     except BadInputError as error:
-        found.append(
-            ConfigFinding(
-                severity=Severity.ERROR,
-                code="unreadable_checkpoint",
-                field="model",
-                message=f"{printable(named)} is no model's folder: {error}",
-                remedy="name a folder with the model's config.json",
-                since=None,
-                until=None,
-            )
-        )
-        return None
+        message = f"{printable(named)} is no model's folder: {error}"
+        remedy = "name a folder with the model's config.json"
+        return None, (finding(Severity.ERROR, "unreadable_checkpoint", "model", message, remedy=remedy, row=None),)

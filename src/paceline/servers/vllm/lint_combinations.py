@@ -20,14 +20,6 @@ SEVERITIES = {
     Status.UNKNOWN: Severity.WARNING,
     Status.COMPATIBLE: Severity.INFO,
 }
-WORDS = {
-    Status.INCOMPATIBLE: "does not go together with",
-    Status.PARTIAL: "goes together only in part with",
-    Status.COSTS: "costs something together with",
-    Status.IGNORED: "is not applied together with",
-    Status.UNKNOWN: "is not known to go together with",
-    Status.COMPATIBLE: "goes together with",
-}
 FORCES_V2 = "VLLM_USE_V2_MODEL_RUNNER"
 V2_DRAFTS_IN_PARALLEL = ("dflash", "dspark")
 LORA_BUDGET_SINCE = "0.32.0"  # read there (engine/arg_utils.py:2672), earlier versions were not
@@ -100,7 +92,7 @@ def _of_feature(code: str, field: str | None, known: Compatibility, remedy: str,
         SEVERITIES[known.status],
         code,
         field,
-        f"{known.feature} {WORDS[known.status]} method {drafting.method}: {known.note}",
+        f"{known.feature} beside method {drafting.method}: {known.note}",
         remedy=remedy if known.status is not Status.COMPATIBLE else "nothing has to be done",
         row={"since": known.since, "until": known.until},
     )

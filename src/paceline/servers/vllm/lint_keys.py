@@ -30,7 +30,7 @@ class Keys:
 
     Attributes:
         values: each key with the value that vLLM takes it for; a key that is refused, ignored or null is not among them.
-        named: every key that stands there, refused ones too.
+        named: every key that stands there and is not null, refused ones too.
 
     """
 
@@ -60,7 +60,7 @@ def read_keys(speculative: Mapping[str, Any], *, method: str, version: Version) 
             values[name] = taken_for(row["kind"], value)
         if value is not None and method not in row.get("methods", [method]):
             found.append(_idle(row, method))
-    return Keys(values=values, named=frozenset(speculative)), tuple(found)
+    return Keys(values=values, named=frozenset(name for name, value in speculative.items() if value is not None)), tuple(found)
 
 
 def _tables() -> Mapping[str, Any]:

@@ -50,22 +50,13 @@ def _missing(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
     proposed = _proposed(drafting, case.version)
     if drafting.method == "suffix":
         depth = drafting.keys.values.get("suffix_decoding_max_tree_depth", DEFAULT_DEPTH)
-        yield finding(
-            Severity.INFO, "default_draft_tokens", DRAFT_TOKENS, f"K is the tree's depth, {depth}", remedy="write it out", row=None
-        )
-    elif proposed is not None and model and drafting.method in ("mtp", "deepseek_mtp", "dspark"):
-        yield finding(
-            Severity.INFO,
-            "default_draft_tokens",
-            DRAFT_TOKENS,
-            f"K is what the checkpoint states, {proposed}",
-            remedy="write it out",
-            row=None,
-        )
-    elif model and drafting.draft is None and (drafting.method in ("mtp", "deepseek_mtp", "dspark") or not drafting.chosen.sure):
-        message = "K is missing; the server refuses to start unless the draft's checkpoint states it"
-        yield finding(Severity.WARNING, "missing_draft_tokens", DRAFT_TOKENS, message, remedy=f'write "{DRAFT_TOKENS}"', row=None)
+        message = f"K is the depth of the tree, {depth}"
+        yield finding(Severity.INFO, "default_draft_tokens", DRAFT_TOKENS, message, remedy="write it out", row=None)
+    elif drafting.method == "dspark":
+        message = f"K is the width of the draft's block{f', {proposed}' if proposed else ''}"
+        yield finding(Severity.INFO, "default_draft_tokens", DRAFT_TOKENS, message, remedy="write it out", row=None)
     else:
+        # an MTP checkpoint states a number too, and is refused before it is looked at (0.32.0, run)
         remedy = f'write "{DRAFT_TOKENS}": {proposed or 3}' + (", which this checkpoint proposes" if proposed else ", or what was measured")
         yield _error("missing_draft_tokens", DRAFT_TOKENS, "K is missing: the server refuses to start", remedy)
 

@@ -20,6 +20,7 @@ from paceline.servers.vllm.versions import Version, holds, need_method, usable_m
 __all__ = ["MTP", "Chosen", "chosen_method", "method_findings", "predicted_layers"]
 
 MTP = "mtp"
+DRAFT_MODEL = "draft_model"
 NGRAMS = ("ngram", "[ngram]")
 BY_NAME = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
 BY_CLASS = (
@@ -34,6 +35,7 @@ DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 DOTTED_SINCE = (0, 26, 0)
 RENAMED_SINCE = (0, 11, 0)
 DETECTION_SINCE = (0, 15, 0)
+NAMED_SINCE = (0, 8, 2)  # before, flags switch speculation on and name no method
 LAST_V0 = (0, 9, 2)
 
 Row = Mapping[str, Any]
@@ -91,10 +93,10 @@ def _mtp_row(checkpoint: Checkpoint, version: Version) -> Row | None:
 def _by_model(model: object, version: Version) -> str:
     """What vLLM takes a model for without a method."""
     if not isinstance(model, str):
-        return "draft_model"
+        return DRAFT_MODEL
     if version.answers >= DOTTED_SINCE and DOTTED.fullmatch(model):
         return "custom_class"
-    return "ngram" if model in NGRAMS else "draft_model"
+    return "ngram" if model in NGRAMS else DRAFT_MODEL
 
 
 def _by_checkpoint(draft: Checkpoint, version: Version) -> str | None:
@@ -122,8 +124,13 @@ def method_findings(chosen: Chosen, *, model: object, draft: Checkpoint | None, 
     if stated is not None and stated not in _names(version):
         yield _unknown(stated, version)
         return
+    if isinstance(model, str) and chosen.name == DRAFT_MODEL and _near_ngram(model):
+        message = f"{printable(model)} is not [ngram]: vLLM takes it for a draft model's name"
+        remedy = 'write "method": "ngram"' if version.answers >= NAMED_SINCE else "write --speculative-model '[ngram]'"
+        yield finding(Severity.ERROR, "method_typo", "model", message, remedy=remedy, row=None)
+        return
     if stated is None:
-        yield from _guessed(chosen, model, version)
+        yield _guessed(chosen, version)
     elif stated != chosen.name and _alias(stated, version) and chosen.name == MTP:
         yield finding(
             Severity.INFO, "renamed_method", "method", f"method {stated} is an old name of mtp", remedy="write mtp", row={"since": "0.11.0"}
@@ -159,24 +166,14 @@ def _unknown(stated: str, version: Version) -> ConfigFinding:
     )
 
 
-def _guessed(chosen: Chosen, model: object, version: Version) -> Iterator[ConfigFinding]:
+def _guessed(chosen: Chosen, version: Version) -> ConfigFinding:
     """What to know where no method is stated."""
-    if isinstance(model, str) and model not in NGRAMS and "/" not in model and _near_ngram(model):
-        yield finding(
-            Severity.ERROR,
-            "method_typo",
-            "model",
-            f"{printable(model)} is not [ngram]: vLLM takes it for a draft model's name",
-            remedy='write "method": "ngram"',
-            row=None,
-        )
-        return
     old = version.answers <= LAST_V0
     fall_back = (
         "; up to 0.9.2 that is served by the old V0 engine, whose counters mean something else" if old and chosen.name != "ngram" else ""
     )
     what = chosen.name if chosen.sure else f"{chosen.name}, unless the draft's checkpoint makes it another"
-    yield finding(
+    return finding(
         Severity.WARNING,
         "implied_method",
         "method",
@@ -187,13 +184,14 @@ def _guessed(chosen: Chosen, model: object, version: Version) -> Iterator[Config
 
 
 def _near_ngram(model: str) -> bool:
-    return bool(get_close_matches(model.strip("[]").casefold(), ["ngram"], cutoff=0.75))
+    """Whether somebody meant n-grams: what is written in brackets is no model's name."""
+    return "/" not in model and bool(get_close_matches(model.strip("[]").casefold(), ["ngram"], cutoff=0.75))
 
 
 def _unusable(chosen: Chosen, draft: Checkpoint | None, version: Version) -> Iterator[ConfigFinding]:
     """A method that this version takes and does not draft with."""
     known = {row["name"] for row in table("servers/vllm")["methods"]}
-    if chosen.name in known:
+    if chosen.name in known and version.answers >= NAMED_SINCE:
         try:
             need_method(chosen.name, version)
         except BadInputError as error:
