@@ -73,20 +73,24 @@ def test_claims_on_one_segment_do_not_pass_for_all_traffic() -> None:
 
 
 ROWS = (
-    Compatibility(feature="prefix caching", status=Status.COSTS, note="a block per hit", source="scheduler.py"),
-    Compatibility(feature="LoRA", status=Status.INCOMPATIBLE, note=HOSTILE, source="docs"),
+    Compatibility(feature="prefix caching", status=Status.COSTS, note="a block per hit", source="scheduler.py", since=None, until=None),
+    Compatibility(feature="LoRA", status=Status.INCOMPATIBLE, note=HOSTILE, source="docs", since=None, until="0.11.0"),
 )
 
 
 def test_a_configuration_shows_both_commands_and_what_they_combine_with() -> None:
     """An operator copies the command as it stands; nothing from a file name may hide in it."""
-    text = config_text({"baseline": "vllm serve m", "speculative": HOSTILE}, ROWS, notes=(HOSTILE,))
+    text = config_text({"baseline": "vllm serve m", "speculative": HOSTILE}, ROWS, files={"a.yaml": "a: 1\nb: \x1b\n"}, notes=(HOSTILE,))
     assert lines_of(text) == [
         "# baseline",
         "vllm serve m",
         "",
         "# speculative",
         ESCAPED,
+        "",
+        "# a.yaml",
+        "a: 1",
+        "b: \\x1b",
         "",
         "prefix caching  costs         a block per hit",
         f"LoRA            incompatible  {ESCAPED}",

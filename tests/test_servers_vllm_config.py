@@ -2,11 +2,14 @@
 
 import json
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from paceline.errors import BadInputError
-from paceline.servers.vllm.config import NgramLengths, launch_command, rendered, speculative_config
+from paceline.servers.server_start import Drafting, NgramLengths, rendered
+from paceline.servers.vllm.config import launch_command, speculative_config
 from paceline.servers.vllm.versions import vllm_version
 from paceline.speculation.method import Method
 
@@ -21,9 +24,19 @@ def config(
     draft: str | None = None,
     draft_tokens: int = 3,
     ngram: NgramLengths | None = None,
+    by_batch_size: Mapping[int, int] | None = None,
     version: str = "0.32.0",
-) -> dict[str, str | int]:
-    return speculative_config(method, draft=draft, draft_tokens=draft_tokens, ngram=ngram, version=vllm_version(version))
+) -> dict[str, Any]:
+    asked = Drafting(
+        method=method,
+        draft=draft,
+        draft_tokens=draft_tokens,
+        tree=None,
+        ngram=ngram,
+        by_batch_size=by_batch_size,
+        most_requests=256,
+    )
+    return speculative_config(asked, vllm_version(version))
 
 
 def test_the_method_is_always_written_out() -> None:
@@ -86,6 +99,17 @@ def test_a_draft_length_that_ends_in_an_assertion_is_refused(draft_tokens: int, 
     with pytest.raises(BadInputError, match="is not between 1 and"):
         config(draft=DRAFT, draft_tokens=draft_tokens, version=version)
     assert config(draft=DRAFT, draft_tokens=33, version="0.11.0")["num_speculative_tokens"] == 33
+
+
+def test_draft_lengths_by_batch_size_are_a_table_from_0_24_on() -> None:
+    """Whoever has 0.18 and a table: nothing reads it there, and the server drafts one length at every load."""
+    table = config(draft=DRAFT, by_batch_size={1: 5, 32: 2, 128: 0}, version="0.24.0")
+    assert table["num_speculative_tokens_per_batch_size"] == [[1, 5, 5], [6, 64, 2], [65, 256, 0]]
+    assert table["num_speculative_tokens"] == 5
+    with pytest.raises(BadInputError, match="has no draft length by batch size"):
+        config(draft=DRAFT, by_batch_size={1: 5, 32: 0}, version="0.23.0")
+    with pytest.raises(BadInputError, match="draft length 0"):
+        config(draft=DRAFT, by_batch_size={1: 0})
 
 
 def test_the_arms_are_alike_but_for_speculation() -> None:

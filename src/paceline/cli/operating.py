@@ -22,14 +22,13 @@ from paceline.jobs.simulation import limits_of
 from paceline.jobs.traffic import file_bytes
 from paceline.live.openai import is_same_server
 from paceline.report.json_view import plan_dict, verdict_dict
-from paceline.report.operations import compatibility_dict, config_text, rehearsal_text, rollout_text
+from paceline.report.operations import rehearsal_text, rollout_text
 from paceline.report.text import plan_markdown
 from paceline.run import Arm
-from paceline.servers.vllm.config import NAMES
-from paceline.servers.vllm.versions import combines, vllm_version
+from paceline.servers.vllm.versions import vllm_version
 from paceline.speculation.method import Speculation
 
-__all__ = ["run_config", "run_plan", "run_rollout"]
+__all__ = ["run_plan", "run_rollout"]
 
 FIRST_BYTE_S, GAP_S = 300.0, 60.0
 
@@ -149,25 +148,4 @@ def run_plan(options: argparse.Namespace) -> int:
         write_text(options.out / "plan.md", text)
         write_text(options.out / "plan.json", document + "\n")
     answer(options, body=plan_dict(plan), text=text, inputs=inputs)
-    return 0
-
-
-def run_config(options: argparse.Namespace) -> int:
-    """`config`: both arms' commands, and what the method combines with in that version."""
-    asked, version = scenario_asked(options), vllm_version(options.engine_version)
-    found = scenario(asked)
-    commands = launch_commands(
-        asked, found, version, ngram=(options.ngram_min, options.ngram_max), limits=limits_of(options.max_requests, options.token_budget)
-    )
-    rows = combines(NAMES[asked.method], version)
-    arms = {"baseline": commands.baseline, "speculative": commands.speculative}
-    body = {
-        "engine": options.engine,
-        "engine_version": str(version),
-        "commands": arms,
-        "speculative_config": commands.config,
-        "compatibility": compatibility_dict(rows),
-        "notes": list(commands.notes),
-    }
-    answer(options, body=body, text=config_text(arms, rows, notes=commands.notes), inputs=config_hashes(asked))
     return 0

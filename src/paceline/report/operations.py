@@ -71,9 +71,14 @@ def compatibility_dict(rows: Sequence[Compatibility]) -> list[dict[str, Any]]:
     return [{"feature": each.feature, "status": each.status.value, "note": each.note, "source": each.source} for each in rows]
 
 
-def config_text(commands: Mapping[str, str], rows: Sequence[Compatibility], *, notes: Sequence[str]) -> str:
-    """Both launch commands, then what the method combines with in that version."""
+def config_text(commands: Mapping[str, str], rows: Sequence[Compatibility], *, files: Mapping[str, str], notes: Sequence[str]) -> str:
+    """Both launch commands and the files they read, then what the method combines with in that version, where that is known."""
     parts = [f"# {name}\n{ascii_controls(command)}" for name, command in commands.items()]
-    wide, status = (max(len(text) for text in texts) for texts in zip(*((each.feature, each.status.value) for each in rows), strict=True))
+    parts += [f"# {name}\n" + "\n".join(ascii_controls(line) for line in text.splitlines()) for name, text in files.items()]
+    wide, status = (max((len(text) for text in texts), default=0) for texts in _columns(rows))
     table = [f"{each.feature:{wide}}  {each.status.value:{status}}  {ascii_controls(each.note)}" for each in rows]
-    return "\n\n".join([*parts, "\n".join(table), *(f"note: {ascii_controls(each)}" for each in notes)])
+    return "\n\n".join([*parts, *(["\n".join(table)] if table else []), *(f"note: {ascii_controls(each)}" for each in notes)])
+
+
+def _columns(rows: Sequence[Compatibility]) -> tuple[list[str], list[str]]:
+    return [each.feature for each in rows], [each.status.value for each in rows]

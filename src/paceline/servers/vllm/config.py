@@ -5,17 +5,17 @@ two arms' commands are the same but for speculation.
 """
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from paceline.errors import BadInputError, printable
 from paceline.servers.batch_ranges import batch_ranges
+from paceline.servers.server_start import Drafting, need_draft, need_name
 from paceline.servers.vllm.versions import Version, has_flag, max_draft_tokens, need_method, oldest_launchable, written
 from paceline.speculation.method import Method
 from paceline.verdict import Caution
 
-__all__ = ["NgramLengths", "batch_size_table", "batch_size_table_cautions", "launch_command", "rendered", "speculative_config"]
+__all__ = ["batch_size_table", "batch_size_table_cautions", "launch_command", "speculative_config"]
 
 NAMES = {
     Method.DRAFT_MODEL: "draft_model",
@@ -25,56 +25,48 @@ NAMES = {
     Method.SUFFIX: "suffix",
     Method.MTP: "mtp",
 }
-NEED_DRAFT = (Method.DRAFT_MODEL, Method.EAGLE, Method.EAGLE3)
-TAKE_NO_DRAFT = (Method.NGRAM, Method.SUFFIX)
+TABLE_SINCE = (0, 24, 0)
 SPECULATION_FLAGS = ("--speculative-config", "--speculative_config", "-sc", "--spec-method", "--spec-model", "--spec-tokens")
 OURS = ("--tensor-parallel-size", "-tp", *SPECULATION_FLAGS, "--per-request-spec-decode-metrics")
 
 
-@dataclass(frozen=True, slots=True)
-class NgramLengths:
-    """The shortest and the longest n-gram that is looked up."""
-
-    shortest: int
-    longest: int
-
-    def __post_init__(self) -> None:
-        """Reject lengths below 1 and a shortest above the longest.
-
-        Raises:
-            BadInputError: with the lengths.
-
-        """
-        if not 1 <= self.shortest <= self.longest:
-            raise BadInputError(f"n-gram lengths {self.shortest} to {self.longest} are not 1 <= shortest <= longest")
-
-
-def speculative_config(
-    method: Method, *, draft: str | None, draft_tokens: int, ngram: NgramLengths | None, version: Version
-) -> dict[str, str | int]:
-    """The value of --speculative-config for this method, with every key that this version knows.
+def speculative_config(drafting: Drafting, version: Version) -> dict[str, Any]:
+    """The value of --speculative-config for this method, with every key that this version knows. A tree's depth is the draft length.
 
     Raises:
-        BadInputError: a version before 0.8.3, a method it lacks, a draft missing or out of place, a draft length vLLM does not take.
+        BadInputError: a version before 0.8.3, a method or a table by batch size it lacks, a draft missing or out of place, a draft length
+            vLLM does not take.
 
     """
     _need_launchable(version)
+    method = drafting.method
     if method not in NAMES:
         raise BadInputError(f"vLLM drafts chains and has no {method.value}; take eagle3, or SGLang for trees")
-    name = NAMES[method]
-    need_method(name, version)
-    _need_draft(method, draft)
+    need_method(NAMES[method], version)
+    need_draft(drafting)
+    table = None if drafting.by_batch_size is None else _table(drafting, version)
+    draft_tokens = drafting.draft_tokens if table is None else max(length for _, _, length in table)
     most = max_draft_tokens(version)
     if not 1 <= draft_tokens <= most:
         raise BadInputError(f"draft length {draft_tokens} is not between 1 and {most}, the longest that vLLM {version} takes")
-    config: dict[str, str | int] = {"method": name, "num_speculative_tokens": draft_tokens}
-    if draft is not None:
-        config["model"] = draft
-    if (ngram is not None) != (method is Method.NGRAM):
-        raise BadInputError(f"n-gram lengths belong to method ngram and only to it, not to {method.value}; vLLM's default is 5 for both")
-    if ngram is not None:
-        config |= {"prompt_lookup_min": ngram.shortest, "prompt_lookup_max": ngram.longest}
+    config: dict[str, Any] = {"method": NAMES[method], "num_speculative_tokens": draft_tokens}
+    if drafting.draft is not None:
+        config["model"] = drafting.draft
+    if drafting.ngram is not None:
+        config |= {"prompt_lookup_min": drafting.ngram.shortest, "prompt_lookup_max": drafting.ngram.longest}
+    if table is not None:
+        config["num_speculative_tokens_per_batch_size"] = table
     return config
+
+
+def _table(drafting: Drafting, version: Version) -> list[list[int]]:
+    if version.answers < TABLE_SINCE:
+        raise BadInputError(
+            f"vLLM {version} has no draft length by batch size; {written(TABLE_SINCE)} and later have, and disable_by_batch_size worked "
+            "on the V0 engine only"
+        )
+    assert drafting.by_batch_size is not None
+    return batch_size_table(drafting.by_batch_size, most_requests=drafting.most_requests)
 
 
 def batch_size_table(best: Mapping[int, int], *, most_requests: int) -> list[list[int]]:
@@ -120,23 +112,7 @@ def _need_launchable(version: Version) -> None:
         )
 
 
-def _need_draft(method: Method, draft: str | None) -> None:
-    if draft is None and method in NEED_DRAFT:
-        raise BadInputError(f"method {method.value} needs a draft: the name or folder of its checkpoint")
-    if draft is not None and method in TAKE_NO_DRAFT:
-        raise BadInputError(f"method {method.value} looks tokens up and takes no draft, not {printable(draft)}")
-    if draft is not None:
-        _need_name("draft", draft)
-
-
-def _need_name(kind: str, name: str) -> None:
-    if not name.strip() or name.startswith("-") or not name.isprintable():
-        raise BadInputError(f"{kind} {printable(name)} is not the name or folder of a model")
-
-
-def launch_command(
-    target: str, *, speculation: Mapping[str, str | int] | None, gpus: int, version: Version, extra: Sequence[str]
-) -> list[str]:
+def launch_command(target: str, *, speculation: Mapping[str, Any] | None, gpus: int, version: Version, extra: Sequence[str]) -> list[str]:
     """`vllm serve` as an argument list: the speculative arm with a `speculative_config`, the baseline with None.
 
     From 0.29.0 on the speculative arm reports acceptance per request. `extra` goes to both arms as it is.
@@ -146,7 +122,7 @@ def launch_command(
 
     """
     _need_launchable(version)
-    _need_name("target", target)
+    need_name("target", target)
     if gpus < 1:
         raise BadInputError(f"{gpus} GPUs cannot hold a model; give at least 1")
     clash = [each for each in extra if each.split("=")[0].split(".")[0] in OURS]
@@ -158,8 +134,3 @@ def launch_command(
         if has_flag("--per-request-spec-decode-metrics", version):
             command += ["--per-request-spec-decode-metrics", "summary"]
     return command
-
-
-def rendered(command: Sequence[str]) -> str:
-    """The command as a POSIX shell takes it, quoted where needed."""
-    return shlex.join(command)
