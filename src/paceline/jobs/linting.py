@@ -32,7 +32,7 @@ __all__ = ["Folders", "Linted", "lint_servers"]
 # Both judge it; vLLM's own lint knows from which version on.
 TOLD_BY_VLLM = ("vocabulary_sizes_differ", "draft_heads_do_not_divide")
 TARGET_FLAGS = {"vllm": "--model", "sglang": "--model-path", "llamacpp": "--model", "tensorrt_llm": "--model"}
-DRAFT_FLAGS = {"sglang": "--speculative-draft-model-path", "llamacpp": "--model-draft"}
+DRAFT_FLAGS = {"sglang": "--speculative-draft-model-path", "llamacpp": "--spec-draft-model"}
 METHOD_FLAGS = {"sglang": "--speculative-algorithm", "llamacpp": "--spec-type"}
 
 Lint = Callable[[ServedConfig, Release], tuple[ConfigFinding, ...]]
