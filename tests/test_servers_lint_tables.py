@@ -229,6 +229,13 @@ def test_a_combination_is_told_with_its_values_where_it_holds() -> None:
     assert each.message == "7"
 
 
+def test_a_finding_steers_no_terminal() -> None:
+    """Whoever lints a stranger's file: an option's name may hold what clears the screen."""
+    (each,) = open_findings(config(flags={"--a\x1b[2J": "$A"}))
+    assert each.field == r"--a\x1b[2J"
+    assert each.message.isprintable()
+
+
 def test_open_values_are_listed() -> None:
     """Whoever lints a chart sees what was not checked."""
     server = config(flags={"--a": "$A", "--b": "b"}, environment={"C": "{{ c }}"}, speculative={"d": "${D}", "e": 1})

@@ -130,7 +130,7 @@ def _checkpoint(folder: Path | None, named: str | None) -> tuple[Checkpoint | No
     """The checkpoint in the folder that was given, else in the one that the configuration names; what is wrong with the latter."""
     if folder is not None:
         return read_checkpoint(folder), ()
-    if named is None or not Path(named).is_dir():
+    if named is None or not _is_folder(named):
         return None, ()
     try:
         return read_checkpoint(Path(named)), ()
@@ -138,3 +138,11 @@ def _checkpoint(folder: Path | None, named: str | None) -> tuple[Checkpoint | No
         message = f"{printable(named)} is no model's folder: {error}"
         remedy = "name a folder with the model's config.json"
         return None, (finding(Severity.ERROR, "unreadable_checkpoint", "model", message, remedy=remedy, row=None),)
+
+
+def _is_folder(name: str) -> bool:
+    """Whether a name in a configuration is a folder here; one that no file system takes is none."""
+    try:
+        return Path(name).is_dir()
+    except (OSError, ValueError):
+        return False
