@@ -1,5 +1,7 @@
 """What a dialect's table says: spans of versions, kinds of values, conditions."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from paceline.servers.served_config import ServedConfig
 
 READ = ("0.5.0", "0.5.23")
 ENGINES = ("sglang", "llamacpp", "tensorrt_llm")
+ROOT = Path(__file__).parent.parent
 
 
 def config(**over: Any) -> ServedConfig:
@@ -266,3 +269,15 @@ def test_every_row_of_a_table_is_whole(engine: str) -> None:
         assert row["needs_draft"] in ("always", "never", "unless")
     for row in [*rows["combinations"], *rows.get("flags", []), *rows.get("methods", [])]:
         assert all(part.isdecimal() for key in ("since", "until") for part in row.get(key, "0").split("."))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_code_is_in_the_reference(engine: str) -> None:
+    """Whoever filters by a code, or looks one up."""
+    text = (ROOT / "docs" / "reference" / "lint-engines.md").read_text(encoding="utf-8")
+    listed = {code: set(severities.split(", ")) for code, severities in re.findall(r"^\| `(\w+)` \| ([a-z, ]+) \|", text, re.MULTILINE)}
+    rules = (ROOT / "src" / "paceline" / "servers" / engine / "lint.py").read_text(encoding="utf-8")
+    told = {(code, severity.lower()) for severity, code in re.findall(r'Severity\.(\w+), "(\w+)"', rules)}
+    told |= {(row["code"], row["severity"]) for row in table(f"servers/{engine}")["combinations"]}
+    assert told
+    assert not [(code, severity) for code, severity in sorted(told) if severity not in listed.get(code, set())]
