@@ -5,6 +5,7 @@ files first.
 """
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ TABLE = json.loads((DATA / "cases" / "table.json").read_text(encoding="utf-8"))
 ROWS = TABLE["rows"]
 COUNTS = ("drafts", "drafted_tokens", "accepted_tokens", "accepted_per_position", "steps")
 MISSING = object()
+PLACE = re.compile(r"\{(\w+)\}")  # JSON has quotes behind its braces
 
 
 def counts_of(figures: Sequence[Any]) -> AcceptanceCounts:
@@ -123,7 +125,7 @@ def test_a_reported_situation_gets_the_answer_that_was_written_down_before(
 ) -> None:
     """Whoever has the same situation: the figure that the reporters and maintainers arrived at, or an honest refusal."""
     files = inputs_of(row, tmp_path)
-    answer = paceline([each.format(**files) if each.startswith("{") else each for each in row["arguments"]])
+    answer = paceline([PLACE.sub(lambda place: str(files[place[1]]), each) for each in row["arguments"]])
     assert answer.code == row["exit"], answer.err
     if not answer.out:
         assert not row["values"]
@@ -137,10 +139,12 @@ def test_a_reported_situation_gets_the_answer_that_was_written_down_before(
         else:
             assert found == wanted, each["path"]
     assert set(row["warnings"]) <= {each["code"] for each in document["warnings"]}
-    named = {key: {each["code"] for each in document.get(key, [])} for key in ("causes", "not_checked")}
+    named = {key: {each.get("code") for each in document.get(key, [])} for key in ("causes", "not_checked", "findings")}
     assert set(row.get("causes", [])) <= named["causes"]
     assert not set(row.get("not_causes", [])) & named["causes"]
     assert set(row.get("not_checked", [])) <= named["not_checked"]
+    assert set(row.get("findings", [])) <= named["findings"]
+    assert not set(row.get("not_findings", [])) & named["findings"]
 
 
 def test_every_case_is_in_the_table_once_and_every_row_names_a_reader() -> None:

@@ -73,8 +73,8 @@ def test_claims_on_one_segment_do_not_pass_for_all_traffic() -> None:
 
 
 ROWS = (
-    Compatibility(feature="prefix caching", status=Status.COSTS, note="a block per hit", source="scheduler.py"),
-    Compatibility(feature="LoRA", status=Status.INCOMPATIBLE, note=HOSTILE, source="docs"),
+    Compatibility(feature="prefix caching", status=Status.COSTS, note="a block per hit", source="scheduler.py", since=None, until=None),
+    Compatibility(feature="LoRA", status=Status.INCOMPATIBLE, note=HOSTILE, source="docs", since=None, until="0.11.0"),
 )
 
 

@@ -1,4 +1,4 @@
-"""Verbs that act: rollout, plan, config."""
+"""Verbs that act: rollout, plan, config, lint."""
 
 import argparse
 from pathlib import Path
@@ -26,12 +26,15 @@ from paceline.cli.options import (
 
 __all__ = ["add_verbs"]
 
+ENGINES = ("vllm", "sglang", "llamacpp", "tensorrt_llm")
+
 
 def add_verbs(verbs: Verbs) -> None:
     """The verbs of this group."""
     _add_rollout(verbs)
     _add_plan(verbs)
     _add_config(verbs)
+    _add_lint(verbs)
 
 
 def _add_rollout(verbs: Verbs) -> None:
@@ -139,3 +142,40 @@ def _config(options: argparse.Namespace) -> int:
     from paceline.cli.configuring import run_config
 
     return run_config(options)
+
+
+def _add_lint(verbs: Verbs) -> None:
+    parser = add_verb(
+        verbs,
+        "lint",
+        _lint,
+        question="is this configuration right for that version? (exit code 0 yes, 1 an error was found)",
+        example="""
+          paceline lint --engine vllm --engine-version 0.18.0 --speculative-config '{"method": "ngram", "num_speculative_tokens": 4}'
+        """,
+    )
+    parser.add_argument(
+        "configuration",
+        nargs="*",
+        metavar="FILE",
+        help="JSON, YAML, a script, a compose file or a Kubernetes manifest; or, behind --, a whole command line: -- vllm serve …",
+    )
+    parser.add_argument("--engine", choices=ENGINES, default="vllm", help="server dialect (default vllm)")
+    parser.add_argument("--engine-version", required=True, metavar="V", help="its version, such as 0.32.0")
+    parser.add_argument("--speculative-config", default=None, metavar="JSON", help="vLLM's, alone or beside a command line")
+    parser.add_argument("--target", type=Path, default=None, metavar="DIR", help="the served model's folder (default: where one is named)")
+    parser.add_argument("--draft", type=Path, default=None, metavar="DIR", help="the draft's folder (default: where one is named)")
+    parser.add_argument(
+        "--requests-use",
+        action="append",
+        choices=("images", "logit-bias", "min-p", "n", "penalties", "structured-output"),
+        default=None,
+        help="what requests use, several times for several: judged instead of only mentioned",
+    )
+    add_json(parser)
+
+
+def _lint(options: argparse.Namespace) -> int:
+    from paceline.cli.linting import run_lint
+
+    return run_lint(options)

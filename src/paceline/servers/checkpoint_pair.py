@@ -54,7 +54,8 @@ def pair_findings(
     kind = _kind(draft)
     family = _family(method, engine) or kind
     pair = _Pair(target, draft, engine, version)
-    found = [*_method(pair, method, kind), *_format(pair), *_length(pair, max_model_len), *_tensor_parallel(draft, draft_tensor_parallel)]
+    found = [*_method(pair, method, kind), *_format(pair), *_length(pair, family, max_model_len)]
+    found += _tensor_parallel(draft, draft_tensor_parallel)
     if family == DRAFT_MODEL:
         found += [*_vocabulary(pair), *_own_ends(draft), *_size(target, draft)]
     elif family in (EAGLE, EAGLE3):
@@ -156,17 +157,20 @@ def _verifier(pair: _Pair) -> Iterator[ConfigFinding]:
         )
 
 
-def _length(pair: _Pair, max_model_len: int | None) -> Iterator[ConfigFinding]:
+def _length(pair: _Pair, family: str | None, max_model_len: int | None) -> Iterator[ConfigFinding]:
     served, known = max_model_len or pair.target.max_positions, pair.draft.max_positions
     if served is None or known is None or known >= served:
         return
-    crashes = pair.engine == "vllm"
+    crashes = pair.engine == "vllm" and family != DRAFT_MODEL
+    if pair.engine == "vllm" and family == DRAFT_MODEL:
+        beyond = "the server does not draft at all"  # 0.32.0 v1/worker/gpu_model_runner.py:4288
+    else:
+        beyond = "the server was seen to crash (vllm#57941)" if crashes else "drafts are worse than none (sglang#6783)"
     yield ConfigFinding(
         severity=Severity.ERROR if crashes else Severity.WARNING,
         code="draft_shorter_than_target",
         field="max_model_len",
-        message=f"the draft knows {known} positions and requests may have {served}: beyond the draft's end "
-        + ("the server was seen to crash (vllm#57941)" if crashes else "drafts are worse than none (sglang#6783)"),
+        message=f"the draft knows {known} positions and requests may have {served}: beyond the draft's end {beyond}",
         remedy=f"cap the server at {known} tokens (vLLM: --max-model-len {known}), in both arms, or take a draft with a longer context",
         since=None,
         until=None,

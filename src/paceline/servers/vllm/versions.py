@@ -19,7 +19,9 @@ __all__ = [
     "Status",
     "Version",
     "combines",
+    "compatibilities",
     "has_flag",
+    "holds",
     "max_draft_tokens",
     "metric_names",
     "need_method",
@@ -65,12 +67,14 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """One feature with speculation in one version: whether it works, what to know, and where that is from."""
+    """One feature with speculation in one version: whether it works, what to know, where that is from, and in which versions it holds."""
 
     feature: str
     status: Status
     note: str
     source: str
+    since: str | None
+    until: str | None
 
 
 def written(parts: Parts) -> str:
@@ -115,7 +119,7 @@ def oldest_launchable() -> Parts:
 
 def usable_methods(version: Version) -> tuple[str, ...]:
     """Names, as vLLM writes them, of the methods that work in this version, sorted."""
-    return tuple(sorted({row["name"] for row in _vllm()["methods"] if _holds(row, version)}))
+    return tuple(sorted({row["name"] for row in _vllm()["methods"] if holds(row, version)}))
 
 
 def need_method(method: str, version: Version) -> str:
@@ -130,7 +134,7 @@ def need_method(method: str, version: Version) -> str:
     if not rows:
         raise UnknownNameError("vLLM method", method, {row["name"] for row in _vllm()["methods"]})
     for row in rows:
-        if _holds(row, version):
+        if holds(row, version):
             return str(row["note"])
     spans = " and ".join(_span(row) for row in rows)
     raise BadInputError(f"method {method} does not work in vLLM {version}; it does {spans} ({rows[-1]['note']})")
@@ -138,23 +142,23 @@ def need_method(method: str, version: Version) -> str:
 
 def unknown_key_policy(version: Version) -> str:
     """What vLLM does with an unknown key in --speculative-config: `error` or `ignored`; `unsupported` where there is no such option."""
-    rows = [row["policy"] for row in _vllm()["unknown_keys"] if _holds(row, version)]
+    rows = [row["policy"] for row in _vllm()["unknown_keys"] if holds(row, version)]
     return str(rows[0]) if rows else "unsupported"
 
 
 def has_flag(name: str, version: Version) -> bool:
     """Whether `vllm serve` has the flag `name` in this version."""
-    return any(row["name"] == name and _holds(row, version) for row in _vllm()["flags"])
+    return any(row["name"] == name and holds(row, version) for row in _vllm()["flags"])
 
 
 def max_draft_tokens(version: Version) -> int:
     """The longest draft that the rejection sampler takes; a longer one ends in an assertion while serving."""
-    return int(next(row["draft_tokens"] for row in _vllm()["limits"] if _holds(row, version)))
+    return int(next(row["draft_tokens"] for row in _vllm()["limits"] if holds(row, version)))
 
 
 def metric_names(version: Version) -> tuple[str, ...]:
     """The series that matter for speculation and that this version exports, sorted."""
-    return tuple(sorted(row["name"] for row in _vllm()["metrics"] if _holds(row, version)))
+    return tuple(sorted(row["name"] for row in _vllm()["metrics"] if holds(row, version)))
 
 
 def combines(method: str, version: Version) -> tuple[Compatibility, ...]:
@@ -166,11 +170,21 @@ def combines(method: str, version: Version) -> tuple[Compatibility, ...]:
 
     """
     need_method(method, version)
+    return compatibilities(method, version)
+
+
+def compatibilities(method: str, version: Version) -> tuple[Compatibility, ...]:
+    """What `combines` tells, of a method that need not work in this version nor be known."""
     found: dict[str, Compatibility] = {}
     for row in _vllm()["features"]:
-        if row["feature"] not in found and method in row.get("methods", [method]) and _holds(row, version):
+        if row["feature"] not in found and method in row.get("methods", [method]) and holds(row, version):
             found[row["feature"]] = Compatibility(
-                feature=row["feature"], status=Status(row["status"]), note=row["note"], source=row["source"]
+                feature=row["feature"],
+                status=Status(row["status"]),
+                note=row["note"],
+                source=row["source"],
+                since=row.get("since"),
+                until=row.get("until"),
             )
     return tuple(found.values())
 
@@ -184,7 +198,8 @@ def _range(row: Row) -> Sequence[Parts]:
     return OLDEST if since is None else parse_version(since), NEWEST if until is None else parse_version(until)
 
 
-def _holds(row: Row, version: Version) -> bool:
+def holds(row: Row, version: Version) -> bool:
+    """Whether a table's row, by its `since` and `until`, holds in this version."""
     since, until = _range(row)
     return since <= version.answers <= until
 
