@@ -23,7 +23,7 @@ from paceline.servers.tensorrt_llm.lint import lint as lint_tensorrt_llm
 from paceline.servers.tensorrt_llm.lint import tensorrt_llm_version
 from paceline.servers.vllm.lint import drafting_of
 from paceline.servers.vllm.lint import lint as lint_vllm
-from paceline.servers.vllm.lint_draft import METHODS_WITH_MODEL
+from paceline.servers.vllm.lint_method import METHODS_WITH_MODEL
 from paceline.servers.vllm.versions import vllm_version
 from paceline.verdict import Caution
 

@@ -101,9 +101,7 @@ def _of_feature(code: str, field: str | None, known: Compatibility, remedy: str,
 def _requests(case: Case, drafting: Drafting, features: Mapping[str, Compatibility]) -> Iterator[ConfigFinding]:
     """What requests use, where it is said; else what would be refused or ignored if they did."""
     for row in table("servers/vllm_lint")["requested"]:
-        known = features.get(row["feature"])
-        if known is None:
-            continue
+        known = features[row["feature"]]
         if row["name"] in case.requests_use:
             yield _of_feature(row["code"], None, known, row["remedy"], drafting)
         elif known.status in (Status.INCOMPATIBLE, Status.IGNORED):

@@ -11,11 +11,11 @@ from paceline.errors import printable
 from paceline.servers.lint import ConfigFinding, Severity
 from paceline.servers.lint_tables import finding
 from paceline.servers.vllm.lint_case import Case, Drafting
+from paceline.servers.vllm.lint_method import METHODS_WITH_MODEL
 from paceline.servers.vllm.versions import holds
 
-__all__ = ["METHODS_WITH_MODEL", "draft_findings"]
+__all__ = ["draft_findings"]
 
-METHODS_WITH_MODEL = ("draft_model", "eagle", "eagle3", "medusa", "mlp_speculator", "mtp", "deepseek_mtp", "dflash", "dspark")
 PREFIXED = {"eagle": "Eagle", "eagle3": "Eagle3", "dflash": "DFlash"}
 KEPT = {"eagle": ("Eagle", "\0"), "eagle3": ("Eagle3", "Eagle3"), "dflash": ("DFlash", "DFlash")}
 LONGER_ALLOWED = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
