@@ -5,7 +5,13 @@ from paceline.servers.lint import ConfigFinding, Severity
 from paceline.verdict import Caution
 
 TOLD = ConfigFinding(
-    severity=Severity.ERROR, code="unknown_key", field="key", message="no \x1b[2Jsuch key", remedy="leave it out", since="0.9.1", until="0.15.1"
+    severity=Severity.ERROR,
+    code="unknown_key",
+    field="key",
+    message="no \x1b[2Jsuch key",
+    remedy="leave it out",
+    since="0.9.1",
+    until="0.15.1",
 )
 LATER = ConfigFinding(
     severity=Severity.INFO, code="left_open", field=None, message="not looked at", remedy="fill it in", since="0.32.0", until=None

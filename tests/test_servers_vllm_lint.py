@@ -18,20 +18,20 @@ from paceline.servers.vllm.lint_combinations import request_features
 from paceline.servers.vllm.lint_values import NOT_TAKEN, taken_for
 from paceline.servers.vllm.versions import compatibilities, vllm_version
 
-LLAMA: Mapping[str, Any] = {
+LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
     "num_attention_heads": 8,
     "vocab_size": 32000,
     "max_position_embeddings": 4096,
 }
-HEAD = {**LLAMA, "architectures": ["LlamaForCausalLMEagle3"]}
-MTP_LAYERS = {**LLAMA, "model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"], "num_nextn_predict_layers": 2}
-NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
-EAGLE3 = {"method": "eagle3", "model": "org/head", "num_speculative_tokens": 3}
-DRAFT = {"method": "draft_model", "model": "org/small-1B", "num_speculative_tokens": 3}
-MTP = {"method": "mtp", "num_speculative_tokens": 1}
-DFLASH = {"method": "dflash", "model": "org/x-dflash", "num_speculative_tokens": 8}
+HEAD: dict[str, Any] = {**LLAMA, "architectures": ["LlamaForCausalLMEagle3"]}
+MTP_LAYERS: dict[str, Any] = {**LLAMA, "model_type": "deepseek_v3", "architectures": ["DeepseekV3"], "num_nextn_predict_layers": 2}
+NGRAM: dict[str, Any] = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
+EAGLE3: dict[str, Any] = {"method": "eagle3", "model": "org/head", "num_speculative_tokens": 3}
+DRAFT: dict[str, Any] = {"method": "draft_model", "model": "org/small-1B", "num_speculative_tokens": 3}
+MTP: dict[str, Any] = {"method": "mtp", "num_speculative_tokens": 1}
+DFLASH: dict[str, Any] = {"method": "dflash", "model": "org/x-dflash", "num_speculative_tokens": 8}
 SYNTHETIC = NGRAM | {"rejection_sample_method": "synthetic"}
 
 

@@ -23,7 +23,7 @@ from paceline.servers.tensorrt_llm.lint import lint as lint_tensorrt_llm
 from paceline.servers.tensorrt_llm.lint import tensorrt_llm_version
 from paceline.servers.vllm.lint import drafting_of
 from paceline.servers.vllm.lint import lint as lint_vllm
-from paceline.servers.vllm.lint_method import METHODS_WITH_MODEL
+from paceline.servers.vllm.lint_method import CHECKPOINT_METHODS
 from paceline.servers.vllm.versions import vllm_version
 from paceline.verdict import Caution
 
@@ -88,7 +88,7 @@ def _linted(config: ServedConfig, engine: str, version: str, folders: Folders, r
         parts, caution = release.answers, release.caution
         drafting = drafting_of(config, release, target=target, draft=draft)
         method = None if drafting is None else drafting.method
-        found += no_draft if method in METHODS_WITH_MODEL else ()
+        found += no_draft if method in CHECKPOINT_METHODS else ()
     else:
         if requests_use:
             raise BadInputError("--requests-use is known for vllm only; leave it out")
@@ -98,7 +98,7 @@ def _linted(config: ServedConfig, engine: str, version: str, folders: Folders, r
         parts, caution = other.parts, other.caution
         stated = config.flags.get(METHOD_FLAGS.get(engine, ""))
         method = stated if isinstance(stated, str) else None
-    if target is not None and draft is not None and (engine != "vllm" or method in METHODS_WITH_MODEL):
+    if target is not None and draft is not None and (engine != "vllm" or method in CHECKPOINT_METHODS):
         found += _pair(target, draft, config, engine=engine, parts=parts, method=method)
     return Linted(config, worst_first(tuple(found)), () if caution is None else (caution,))
 

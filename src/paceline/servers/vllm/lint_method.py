@@ -17,11 +17,11 @@ from paceline.servers.lint import ConfigFinding, Severity
 from paceline.servers.lint_tables import finding
 from paceline.servers.vllm.versions import Version, holds, need_method, usable_methods
 
-__all__ = ["METHODS_WITH_MODEL", "Chosen", "chosen_method", "method_findings", "predicted_layers"]
+__all__ = ["CHECKPOINT_METHODS", "Chosen", "chosen_method", "method_findings", "predicted_layers"]
 
 MTP = "mtp"
 DRAFT_MODEL = "draft_model"
-METHODS_WITH_MODEL = ("draft_model", "eagle", "eagle3", "medusa", "mlp_speculator", "mtp", "deepseek_mtp", "dflash", "dspark")
+CHECKPOINT_METHODS = ("draft_model", "eagle", "eagle3", "medusa", "mlp_speculator", "mtp", "deepseek_mtp", "dflash", "dspark")
 NGRAMS = ("ngram", "[ngram]")
 BY_NAME = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
 BY_CLASS = (
@@ -125,7 +125,7 @@ def method_findings(chosen: Chosen, *, model: object, draft: Checkpoint | None, 
     if stated is not None and version.answers >= NAMED_SINCE and stated not in _names(version):
         yield _unknown(stated, version)
         return
-    if isinstance(model, str) and chosen.name in METHODS_WITH_MODEL and _near_ngram(model):
+    if isinstance(model, str) and chosen.name in CHECKPOINT_METHODS and _near_ngram(model):
         message = f"{printable(model)} is not [ngram]: vLLM takes it for a draft model's name"
         remedy = 'write "method": "ngram"' if version.answers >= NAMED_SINCE else "write --speculative-model '[ngram]'"
         yield finding(Severity.ERROR, "method_typo", "model", message, remedy=remedy, row=None)
