@@ -382,6 +382,7 @@ def test_a_draft_as_large_as_its_target_is_told_by_the_names() -> None:
         (EAGLE3, {"--disable-log-stats": True}, "0.32.0", "no_acceptance_counters", "warning"),
         (EAGLE3, {"--per-request-spec-decode-metrics": "summary"}, "0.28.0", "flag_refused", "error"),
         (EAGLE3 | {"enable_adaptive_verification": True}, {"--enable-lora": True}, "0.32.0", "adaptive_verification_refused", "error"),
+        (EAGLE3, {"--logits-processors": "mine"}, "0.31.0", "custom_logits_processors_refused", "error"),
         (EAGLE3, {"--device": "cpu"}, "0.19.0", "no_speculation_on_cpu", "error"),
         (EAGLE3, {"--spec-tokens": "3"}, "0.32.0", "stated_twice", "error"),
         (EAGLE3, {"--spec-tokens": "3"}, "0.21.0", "flag_refused", "error"),
@@ -467,6 +468,13 @@ def test_what_is_filled_in_later_is_not_judged() -> None:
     told = found({"method": "${METHOD}", "model": "${MODEL}", "num_speculative_tokens": 3})
     assert [each.field for each in told.values() if each.code == "left_open"] == ["method"]
     assert not {"unknown_method", "implied_method", "missing_model"} & told.keys()
+
+
+def test_a_target_that_sees_images_is_judged_as_one_that_is_sent_them() -> None:
+    """Whoever drafts for one with a text model: 0.15 to 0.20 refuse it."""
+    seeing = LLAMA | {"vision_config": {}}
+    assert "multimodal" in errors(DRAFT, "0.18.0", target=seeing)
+    assert "multimodal" not in errors(DRAFT, "0.18.0", target=LLAMA)
 
 
 def test_every_feature_of_requests_is_known_for_every_version() -> None:
