@@ -508,6 +508,18 @@ def test_every_rule_of_the_tables_names_a_key_a_flag_or_a_method_that_exists() -
     assert request_features() == ("images", "logit-bias", "min-p", "n", "penalties", "structured-output")
 
 
+def test_every_row_says_where_it_is_from_and_its_span_is_one_of_versions_that_were_read() -> None:
+    """Whoever doubts a finding: its boundary is a release, and its source can be looked up."""
+    known = table("servers/vllm")["versions"]
+    for name in ("vllm_fields", "vllm_lint"):
+        for rows in (each for each in table(f"servers/{name}").values() if isinstance(each, list)):
+            for row in rows:
+                assert "feature" in row or row["source"]  # a feature has its source where it is told by version
+                span = [row.get("since", known[0]), row.get("until", known[-1])]
+                assert set(span) <= set(known), row
+                assert known.index(span[0]) <= known.index(span[1]), row
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "taken"),
     [
