@@ -2,7 +2,8 @@
 
     python benchmarks/fuzz.py --minutes 10 --seed 1 --keep found/
 
-Seeds are tests/data: SSE streams, /metrics texts, server logs, result files; and run files and load-test answers made of those. Checked:
+Seeds are tests/data: SSE streams, /metrics texts, server logs, result files, servers' configurations; and run files and load-test answers
+made of those. Checked:
 
     raises      only PacelineError subclasses
     finite      every figure of a run is finite and not negative
@@ -10,6 +11,7 @@ Seeds are tests/data: SSE streams, /metrics texts, server logs, result files; an
     silent      one count of a scrape or a result file that was multiplied changes a figure, adds a caution or is refused
     contradict  so does a rate or a length that the same file's counts contradict
     possible    no more tokens accepted than generated, without a caution
+    quoted      a finding holds no character that could steer a terminal
     packets     how a stream was cut into packets changes nothing
     hang        each case ends within 20 seconds
 
@@ -38,7 +40,9 @@ from paceline.files.benchfolder import BenchFolder
 from paceline.files.dump import measure_dumps
 from paceline.files.evidence import read_all
 from paceline.files.runfile import read_run, run_to_json
+from paceline.files.served_config import read_served_configs
 from paceline.jobs.bench_came import came_of, sent_of
+from paceline.jobs.linting import Folders, lint_servers
 from paceline.latency import Ended
 from paceline.live.answer import Answer, read_answer
 from paceline.live.http_connection import Received, StreamEnd
@@ -218,6 +222,7 @@ class Fuzz:
         self.logs = sorted(path for path in logs if self.reads(path))
         results = [*(DATA / "benchfiles").rglob("*"), *(DATA / "cases").rglob("*.json"), *(DATA / "dumps").glob("*.json")]
         self.results = sorted(path for path in results if path.is_file() and self.reads(path))
+        self.configs = [path for path in sorted((DATA / "served").iterdir()) if path.suffix != ".jsonl"]
         self.runs = [run_to_json(each.run).encode() for path in (*self.results, *self.logs) for each in read_all(path)]
 
     @staticmethod
@@ -393,6 +398,19 @@ class Fuzz:
         if re.search(r"accept|draft", key, re.I) and found == [figures(each) for each in before] and cautions(before) == cautions(after):
             raise BrokenError(f"{unheard(key)} ({path.name.partition('-')[0]})")
 
+    def config(self, chance: random.Random) -> None:
+        """A damaged configuration of a server, linted for every engine in it."""
+        path = chance.choice(self.configs)
+        self.note = path.name
+        place = self.written(damaged(path.read_bytes(), chance), path.name)
+        for engine in {each.engine for each in read_served_configs(place, engine=None)} - {None}:
+            version = {"vllm": "0.18.0", "sglang": "0.5.23", "llamacpp": "b11434", "tensorrt_llm": "1.3.0"}[str(engine)]
+            nowhere = Folders(target=None, draft=None)
+            for each in lint_servers(place, engine=str(engine), version=version, folders=nowhere, requests_use=frozenset()):
+                told = [text for found in each.findings for text in (found.message, found.remedy, found.field or "")]
+                if not "".join(told).isprintable():
+                    raise BrokenError("quoted: a finding steers a terminal")
+
     def run(self, chance: random.Random) -> None:
         """A damaged run file."""
         for each in [read_run(self.written(damaged(chance.choice(self.runs), chance)))]:
@@ -441,7 +459,7 @@ def main() -> int:
     done: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         fuzz = Fuzz(Path(folder))
-        names = ("stream", "came", "dump", "counter", "log", "result", "result_count", "run")
+        names = ("stream", "came", "dump", "counter", "log", "result", "result_count", "run", "config")
         cases: dict[str, Callable[[random.Random], None]] = {each: getattr(fuzz, each) for each in names if options.only in (None, each)}
         end, number = time.monotonic() + 60 * options.minutes, 0
         while time.monotonic() < end:

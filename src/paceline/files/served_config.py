@@ -6,7 +6,7 @@
     services: / kind: Deployment / any mapping   whatever has command, args or entrypoint, at any depth, in any document
     vllm serve …, docker run …, sh -c '…'        a shell's text
 
-A file may come from anybody: at most 1 MiB, 64 levels and 1,000 aliases are read. A template has to be rendered first
+A file may come from anybody: at most 256 KiB, 64 levels and, aliases followed, 100,000 values are read. A template has to be rendered first
 where it is no YAML as it stands; where it is, its values stay open.
 """
 
@@ -25,10 +25,10 @@ from paceline.servers.served_config import ENGINES, ServedConfig
 
 __all__ = ["read_served_configs"]
 
-MOST_BYTES = 1 << 20
+MOST_BYTES = 1 << 18
 MOST_LEVELS = 64
-MOST_ALIASES = 1000
-MOST_VALUES = 200_000
+MOST_VALUES = 100_000
+TOO_DEEP = float("inf")
 WORDS = ("entrypoint", "command", "args", "extraArgs", "extra_args")
 BLOCKS = ("speculative_config", "speculative-config", "speculativeConfig")
 VLLM_KEYS = {"method", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min", "speculative_model"}
@@ -38,22 +38,8 @@ YAML_LINE = re.compile(r"""(---|-\s|%YAML|["']?[\w./{}$-][^\s:]*["']?\s*:(\s|$))
 EMBEDDED = re.compile(r"speculative[_-]config\s*:|decoding_type\s*:")
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # the library has no types
-    """The safe loader within bounds, without dates: a tag 2026-01-02 stays text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.levels = self.aliases = 0
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        self.levels += 1
-        self.aliases += self.check_event(yaml.AliasEvent)
-        if self.levels > MOST_LEVELS or self.aliases > MOST_ALIASES:
-            what = f"more than {MOST_LEVELS} levels" if self.levels > MOST_LEVELS else f"more than {MOST_ALIASES} aliases"
-            raise yaml.YAMLError(f"{what}, which no server's configuration has")
-        node = super().compose_node(parent, index)
-        self.levels -= 1
-        return node
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the library has no types
+    """The safe loader, without dates: a tag 2026-01-02 stays text."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -68,7 +54,7 @@ def read_served_configs(source: Path | str, *, engine: str | None) -> tuple[Serv
     `engine` decides where nothing else does, and leaves other engines' servers out.
 
     Raises:
-        BadInputError: unreadable, larger than 1 MiB, no UTF-8, a template to be rendered first, or no server in it.
+        BadInputError: unreadable, larger than 256 KiB, no UTF-8, a template to be rendered first, or no server in it.
 
     """
     if engine is not None and engine not in ENGINES:
@@ -112,29 +98,49 @@ def _in_text(text: str, engine: str | None, where: str) -> list[ServedConfig]:
     else:
         return list(served_script(text, engine=engine, where=where))
     found: list[ServedConfig] = []
-    seen: set[int] = set()
     for number, document in enumerate(documents, 1):
         place = where if len(documents) == 1 else f"{where}, document {number}"
-        found += _servers(document, engine, place, "", seen)
+        found += _servers(document, engine, place, "")
     return found
 
 
 def _json(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        return _bounded(json.loads(text), where)
     except (ValueError, RecursionError) as error:
         raise BadInputError(f"{where} is not JSON: {printable(str(error) or type(error).__name__)}; {_rendered(text)}") from None
 
 
 def _yaml(text: str, where: str) -> list[Any]:
     try:
-        return list(yaml.load_all(text, _Loader))
+        return [_bounded(each, where) for each in yaml.load_all(text, _Loader)]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = "" if mark is None else f", line {mark.line + 1}"
         raise BadInputError(f"{where}{line} is not YAML: {printable(error.problem or '')}; {_rendered(text)}") from None
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BadInputError(f"{where} is not YAML: {printable(str(error))}; {_rendered(text)}") from None
+
+
+def _bounded(document: Any, where: str) -> Any:
+    """The document, where it is as small as configurations are, each alias counted as what it stands for."""
+    values = _values(document, MOST_LEVELS, {})
+    if values > MOST_VALUES:
+        what = f"is more than {MOST_LEVELS} levels deep" if values == TOO_DEEP else f"stands for more than {MOST_VALUES} values"
+        raise BadInputError(f"{where} {what}, which no server's configuration is; give that alone")
+    return document
+
+
+def _values(value: Any, levels: int, known: dict[int, float]) -> float:
+    """How many values a value stands for; infinitely many where it goes too deep, as one does that holds itself."""
+    if not isinstance(value, dict | list):
+        return 1
+    if levels == 0:
+        return TOO_DEEP
+    if id(value) not in known:
+        children = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_values(each, levels - 1, known) for each in children)
+    return known[id(value)]
 
 
 def _rendered(text: str) -> str:
@@ -145,16 +151,13 @@ def _rendered(text: str) -> str:
     return "mend it, or give the command line instead"
 
 
-def _servers(value: Any, engine: str | None, where: str, path: str, seen: set[int]) -> Iterator[ServedConfig]:
-    """The servers in a parsed value, each with its path; what two places share by an alias is read once."""
+def _servers(value: Any, engine: str | None, where: str, path: str) -> Iterator[ServedConfig]:
+    """The servers in a parsed value, each with its path."""
     if isinstance(value, str) and "\n" in value and EMBEDDED.search(value):
         for number, document in enumerate(_yaml(value, f"{where}, {path}"), 1):
-            yield from _servers(document, engine, where, f"{path}[{number}]", seen) if isinstance(document, dict | list) else ()
-    if not isinstance(value, dict | list) or id(value) in seen:
+            yield from _servers(document, engine, where, f"{path}[{number}]") if isinstance(document, dict) else ()
+    if not isinstance(value, dict | list):
         return
-    seen.add(id(value))
-    if len(seen) > MOST_VALUES:
-        raise BadInputError(f"{where} has more than {MOST_VALUES} lists and mappings; give the server's configuration alone")
     if isinstance(value, dict):
         place = f"{where}, {path}" if path else where
         own = _container(value, engine, place) or _options(value, engine, place)
@@ -163,7 +166,7 @@ def _servers(value: Any, engine: str | None, where: str, path: str, seen: set[in
             return
     for key, each in value.items() if isinstance(value, dict) else enumerate(value):
         step = f"[{key}]" if isinstance(value, list) else f".{key}" if path else f"{key}"
-        yield from _servers(each, engine, where, path + step, seen)
+        yield from _servers(each, engine, where, path + step)
 
 
 def _container(value: Mapping[Any, Any], engine: str | None, where: str) -> ServedConfig | None:

@@ -29,7 +29,7 @@ from paceline.verdict import Caution
 
 __all__ = ["Folders", "Linted", "lint_servers"]
 
-DRAFT_FLAGS = {"sglang": "--speculative-draft-model-path", "llamacpp": "--model-draft"}
+DRAFT_FLAGS = {"sglang": "--speculative-draft-model-path", "llamacpp": "--spec-draft-model"}
 METHOD_FLAGS = {"sglang": "--speculative-algorithm", "llamacpp": "--spec-type"}
 
 Lint = Callable[[ServedConfig, Release], tuple[ConfigFinding, ...]]
@@ -127,7 +127,7 @@ def _checkpoint(folder: Path | None, named: str | None) -> tuple[Checkpoint | No
     """The checkpoint in the folder that was given, else in the one that the configuration names; what is wrong with the latter."""
     if folder is not None:
         return read_checkpoint(folder), ()
-    if named is None or not Path(named).is_dir():
+    if named is None or not _is_folder(named):
         return None, ()
     try:
         return read_checkpoint(Path(named)), ()
@@ -135,3 +135,11 @@ def _checkpoint(folder: Path | None, named: str | None) -> tuple[Checkpoint | No
         message = f"{printable(named)} is no model's folder: {error}"
         remedy = "name a folder with the model's config.json"
         return None, (finding(Severity.ERROR, "unreadable_checkpoint", "model", message, remedy=remedy, row=None),)
+
+
+def _is_folder(name: str) -> bool:
+    """Whether a name in a configuration is a folder here; one that no file system takes is none."""
+    try:
+        return Path(name).is_dir()
+    except (OSError, ValueError):
+        return False

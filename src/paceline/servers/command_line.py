@@ -41,8 +41,14 @@ ONLY_ONE_HAS = (
 SHELLS = ("ash", "bash", "dash", "sh", "zsh")
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 OPTION = re.compile(r"--?[A-Za-z].*", re.DOTALL)
-# what a redirection is to a shell; a server's command line goes on behind it
-REDIRECTION = re.compile(r"(?<=\s)[0-9&]?>{1,2}(?:&[0-9-]|[ \t]*[^\s;&|<>]+)")
+# A shell's text piece by piece: what it keeps, what it passes over (a continued line, a comment, a redirection), what ends a command.
+PIECE = re.compile(
+    r"""(?P<over>\\\n|(?<!\S)\#[^\n]*|(?<!\S)[0-9&]?>{1,2}(?:&[0-9-]|[ \t]*[^\s;&|<>]+))
+    |(?P<keep>'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\;&|]+|[^\S\n]+)
+    |(?P<end>[;&|\n]+)
+    |(?P<stray>.)""",
+    re.DOTALL | re.VERBOSE,
+)
 ON_OR_OFF = re.compile(r"--(?:enable|disable|no|skip|trust)[-_]")
 TRUTHS = ("0", "1", "false", "true")
 MOST_SHELLS = 3
@@ -128,21 +134,16 @@ def _commands(text: str, where: str) -> list[list[str]]:
     """The simple commands of a shell's text, each as words."""
     if "\0" in text:
         raise BadInputError(f"{where} holds a NUL byte, so it is no command line; give the text of the configuration")
-    lines = [line for line in text.replace("\r\n", "\n").split("\n") if not line.lstrip().startswith("#")]
-    joined = REDIRECTION.sub(" ", "\n".join(lines).replace("\\\n", " "))
-    lexer = shlex.shlex(joined, posix=True, punctuation_chars=";&|\n")
-    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
-    found: list[list[str]] = [[]]
+    pieces: list[list[str]] = [[]]
+    for match in PIECE.finditer(text.replace("\r\n", "\n")):
+        if match["end"]:
+            pieces.append([])
+        else:
+            pieces[-1].append(" " if match["over"] else match[0])
     try:
-        for word in lexer:
-            if word and not word.strip(";&|\n"):
-                found.append([])
-            else:
-                found[-1].append(word)
+        return [words for words in (shlex.split("".join(each)) for each in pieces) if words]
     except ValueError:
-        start = next((line.strip() for line in lines if line.strip()), "")
-        raise BadInputError(f"{where} has a quotation that does not end ({printable(start)}); close it") from None
-    return [words for words in found if words]
+        raise BadInputError(f"{where} has a quotation that does not end ({printable(text.strip())}); close it") from None
 
 
 def _assignments(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -162,23 +163,29 @@ def _launched(words: list[str], shells: int, where: str) -> tuple[str | None, li
     for i, word in enumerate(words):
         name = word.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".exe")
         if name in SHELLS and shells:
-            inner = next(
-                (text for option, text in zip(words[i + 1 :], words[i + 2 :], strict=False) if re.fullmatch(r"-\w*c", option)), None
-            )
-            for each in _commands(inner or "", where):
-                engine, arguments, more, image = _launched(each, shells - 1, where)
-                given |= more
-                if engine is not None:
-                    return engine, arguments, given, image or _image_before(words[:i])
+            engine, arguments, more, image = _in_shell(words[i + 1 :], shells - 1, where)
+            if engine is not None:
+                return engine, arguments, given | more, image or _image_before(words[:i])
         engine, skipped = _program(name, word, words[i + 1 : i + 2])
         if engine is not None:
             return engine, words[i + 1 + skipped :], given | _docker_environment(words[:i]), _image_before(words[:i])
-    for i, word in enumerate(words):
-        if not word.startswith("-") and IMAGE_NAME.fullmatch(word) and words[0] in ("docker", "podman", "nerdctl"):
-            engine = image_engine(word)
-            if engine is not None:
-                return engine, words[i + 1 :], given | _docker_environment(words[:i]), word
-    return None, words, given, None
+    image = _image_before(words) if words[:1] and words[0] in ("docker", "podman", "nerdctl") else None
+    if image is None:
+        return None, words, given, None
+    i = words.index(image)
+    return image_engine(image), words[i + 1 :], given | _docker_environment(words[:i]), image
+
+
+def _in_shell(words: list[str], shells: int, where: str) -> tuple[str | None, list[str], dict[str, str], str | None]:
+    """The first server that the text behind `-c` starts."""
+    text = next((text for option, text in pairwise(words) if re.fullmatch(r"-\w*c", option)), "")
+    given: dict[str, str] = {}
+    for each in _commands(text, where):
+        engine, arguments, more, image = _launched(each, shells, where)
+        given |= more
+        if engine is not None:
+            return engine, arguments, given, image
+    return None, [], given, None
 
 
 def _program(name: str, word: str, following: Sequence[str]) -> tuple[str | None, int]:
@@ -279,6 +286,7 @@ def _json_or_text(value: object) -> Any:
 def _target(flags: Flags, positionals: Sequence[str], engine: str) -> str | None:
     option = {"vllm": "--model", "sglang": "--model-path", "llamacpp": "--model", "tensorrt_llm": "--model"}[engine]
     named = flags.get(option) or (flags.get("--hf-repo") if engine == "llamacpp" else None)
+    named = named[-1] if isinstance(named, tuple) else named
     if isinstance(named, str):
         return named
     return positionals[0] if positionals and engine in ("vllm", "tensorrt_llm") else None

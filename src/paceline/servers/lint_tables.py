@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from paceline.errors import BadInputError, printable
+from paceline.errors import BadInputError, ascii_controls, printable
 from paceline.servers.lint import ConfigFinding, Severity
 from paceline.servers.served_config import ServedConfig, left_open
 from paceline.verdict import Caution
@@ -88,9 +88,12 @@ def holds(row: Row, release: Release) -> bool:
 
 
 def finding(severity: Severity, code: str, field: str | None, message: str, *, remedy: str, row: Row | None) -> ConfigFinding:
-    """A finding over the span of the row that it rests on; in every version where it rests on none."""
+    """A finding over the span of the row that it rests on; in every version where it rests on none. Control characters are escaped."""
     since, until = (None, None) if row is None else (row.get("since"), row.get("until"))
-    return ConfigFinding(severity=severity, code=code, field=field, message=message, remedy=remedy, since=since, until=until)
+    shown = None if field is None else ascii_controls(field)
+    return ConfigFinding(
+        severity=severity, code=code, field=shown, message=ascii_controls(message), remedy=ascii_controls(remedy), since=since, until=until
+    )
 
 
 def value_at(config: ServedConfig, place: str, method: str | None) -> Any:
@@ -194,9 +197,8 @@ def _meets(value: Any, asked: str) -> bool:
         return False
     comparison = COMPARISON.fullmatch(asked)
     if comparison is None:
-        word, _, names = asked.removeprefix("is ").rpartition("not ")
-        shown = str(value).casefold() if isinstance(value, bool) else str(value)
-        return (shown in names.split("|")) != bool(word or asked.startswith("is not "))
+        shown, wanted = str(value).casefold() if isinstance(value, bool) else str(value), not asked.startswith("is not ")
+        return (shown in asked.removeprefix("is not ").removeprefix("is ").split("|")) == wanted
     number, other = _number(value), float(comparison[2])
     if number is None:
         return False
