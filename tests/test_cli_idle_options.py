@@ -84,7 +84,7 @@ def test_an_option_of_another_method_is_refused_by_every_verb_that_has_it(
         (["simulate", "--own-times", "--requests", "5"], "leave it out"),
         (["simulate", "--burst", "1"], "give --rate too"),
         (["simulate", "--time-scale", "1"], "give --own-times too"),
-        (["rollout", *SERVERS, "--survival", ".8,.6,.4"], "--survival states what --baseline and --speculative measure"),
+        (["rollout", *SERVERS, "--survival", ".8,.6,.4"], "--survival states what is measured"),
         (["rollout", *SERVERS, "--segment-alpha", "chat:.5"], "leave it out"),
         (["rollout", *SERVERS, "--requests", "50"], "--requests does nothing where servers are measured"),
         (["rollout", *SERVERS, "--spread", "1"], "leave it out"),

@@ -244,15 +244,26 @@ def test_a_source_without_steps_is_taken_for_drafting_in_every_step(tmp_path: Pa
     )
 
 
+def test_totals_without_positions_are_spread_by_one_conditional_acceptance_and_labelled(tmp_path: Path) -> None:
+    """llama-server tells each request's totals only; a rollout on it must not end where every other server's goes on.
+
+    14 accepted of 10 drafts: β + β² = 1.4 at K = 2, so β = (√6.6 − 1) / 2; half of the steps drafted.
+    """
+    totals = AcceptanceCounts(steps=20, drafts=10, drafted_tokens=20, accepted_tokens=14, accepted_per_position=None)
+    write_run(summaries_only(Arm.SPECULATIVE, step_s=None, counts=totals), tmp_path / "run.json")
+    found = read_acceptance(tmp_path / "run.json", ("all",), draft_tokens=2, method=Method.DRAFT_MODEL)
+    beta = (6.6**0.5 - 1) / 2
+    assert found.by_segment["all"].survival == pytest.approx((beta, beta**2))
+    assert found.by_segment["all"].coverage == 0.5
+    assert "positions were not counted" in found.label
+
+
 def test_acceptance_that_was_not_measured_is_no_evidence(tmp_path: Path) -> None:
     """A plain server's file must end the job with 'not measured' (exit 4), not with 'broken file'."""
     plain = summaries_only(Arm.BASELINE, step_s=0.01, counts=None)
     (tmp_path / "m.json").write_text(json.dumps({"schema": "paceline.measure/1", **measured_dict(plain, confidence=0.95)}), "utf-8")
     write_run(plain, tmp_path / "run.json")
-    totals = AcceptanceCounts(steps=20, drafts=10, drafted_tokens=30, accepted_tokens=12, accepted_per_position=None)
-    body = measured_dict(summaries_only(Arm.SPECULATIVE, step_s=None, counts=totals), confidence=0.95)
-    (tmp_path / "totals.json").write_text(json.dumps({"schema": "paceline.measure/1", **body}), "utf-8")
-    for name in ("m.json", "run.json", "totals.json"):
+    for name in ("m.json", "run.json"):
         with pytest.raises(NoEvidenceError, match="not measured"):
             read_acceptance(tmp_path / name, ("all",), draft_tokens=3, method=Method.EAGLE3)
 

@@ -1,6 +1,6 @@
 """How speculation is switched on in each engine: the arms are alike, the method is named, and acceptance can be measured."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,6 +11,7 @@ from paceline.hardware import Dtype
 from paceline.jobs.launch import Commands, Gguf, engine_version, known_engines, launch_commands
 from paceline.jobs.scenario import Asked, scenario
 from paceline.run import Arm
+from paceline.servers.batch_ranges import BatchRange
 from paceline.speculation.method import Method, Tree
 
 ASKED = Asked(
@@ -36,7 +37,7 @@ def made(
     *,
     version: str | None = None,
     tree: Tree | None = None,
-    table: Mapping[int, int] | None = None,
+    table: Sequence[BatchRange] | None = None,
     gguf: Gguf | None = None,
     limits: Mapping[str, int] = LIMITS,
 ) -> Commands:
@@ -45,9 +46,7 @@ def made(
         asked = replace(asked, draft="llama-3.2-1b")
     if engine == "llamacpp" and gguf is None:
         gguf = Gguf(target="target.gguf", draft=None if method in NO_DRAFT else "draft.gguf")
-    return launch_commands(
-        asked, scenario(asked), engine_version(engine, version), ngram=(2, 4), limits=limits, by_batch_size=table, gguf=gguf
-    )
+    return launch_commands(asked, scenario(asked), engine_version(engine, version), ngram=(2, 4), limits=limits, by_batch=table, gguf=gguf)
 
 
 def written(commands: Commands) -> str:
@@ -130,7 +129,7 @@ def test_sglang_by_version() -> None:
 
 def test_draft_lengths_by_batch_size_in_each_engine() -> None:
     """Whoever switches drafts off under load: each engine has its own form, and some have none."""
-    table = {1: 5, 16: 2, 64: 0}
+    table = ((1, 4, 5), (5, 32, 2), (33, 64, 0))
     assert made("vllm", table=table).config["num_speculative_tokens_per_batch_size"] == [[1, 4, 5], [5, 32, 2], [33, 64, 0]]
     assert any("49548" in note for note in made("vllm", table=table).notes)
     sglang = made("sglang", table=table)
@@ -142,29 +141,28 @@ def test_draft_lengths_by_batch_size_in_each_engine() -> None:
         "draft_len_schedule": {4: 5, 32: 2},
         "speculative_model_dir": "yuhuili/EAGLE3-LLaMA3.3-Instruct-70B",
     }
-    assert made("vllm", table=table, limits={}).config["num_speculative_tokens_per_batch_size"][-1][1] == 64
 
 
 @pytest.mark.parametrize(
     ("engine", "method", "version", "table", "tree", "said"),
     [
-        ("sglang", Method.EAGLE3, "0.5.10", {1: 5}, None, "0.5.11 or later"),
-        ("sglang", Method.NGRAM, None, {1: 5}, None, "no tree"),
-        ("sglang", Method.EAGLE3, None, {1: 0}, None, "drafts nothing"),
+        ("sglang", Method.EAGLE3, "0.5.10", ((1, 64, 5),), None, "0.5.11 or later"),
+        ("sglang", Method.NGRAM, None, ((1, 64, 5),), None, "no tree"),
+        ("sglang", Method.EAGLE3, None, ((1, 64, 0),), None, "drafts nothing"),
         ("sglang", Method.SUFFIX, None, None, None, "no suffix"),
-        ("llamacpp", Method.EAGLE3, None, {1: 5}, None, "one length"),
+        ("llamacpp", Method.EAGLE3, None, ((1, 64, 5),), None, "one length"),
         ("llamacpp", Method.EAGLE3, None, None, Tree(depth=2, topk=2, nodes=4), "one length"),
         ("llamacpp", Method.EAGLE2, None, None, None, "has no eagle2"),
         ("tensorrt_llm", Method.EAGLE, None, None, None, "has no eagle "),
         ("tensorrt_llm", Method.SUFFIX, "1.2.1", None, None, "has no suffix"),
-        ("tensorrt_llm", Method.EAGLE3, None, {1: 0, 4: 2}, None, "smallest batch"),
+        ("tensorrt_llm", Method.EAGLE3, None, ((1, 2, 0), (3, 64, 2)), None, "smallest batch"),
         ("tensorrt_llm", Method.EAGLE3, "1.2.1", None, Tree(depth=2, topk=2, nodes=4), "from 1.3 on"),
         ("tensorrt_llm", Method.MTP, "1.3.0", None, Tree(depth=2, topk=2, nodes=4), "with eagle3"),
-        ("vllm", Method.EAGLE3, "0.23.0", {1: 5}, None, "0.24.0 and later"),
+        ("vllm", Method.EAGLE3, "0.23.0", ((1, 64, 5),), None, "0.24.0 and later"),
     ],
 )
 def test_what_an_engine_cannot_do_is_refused(
-    engine: str, method: Method, version: str | None, table: Mapping[int, int] | None, tree: Tree | None, said: str
+    engine: str, method: Method, version: str | None, table: Sequence[BatchRange] | None, tree: Tree | None, said: str
 ) -> None:
     """Whoever asks for it: a server that ignores an option measures something else than was asked."""
     with pytest.raises(BadInputError, match=said):

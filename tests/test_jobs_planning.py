@@ -24,7 +24,7 @@ SCENARIO = scenario(ASKED)
 WHERE = Circumstances(
     scenario=SCENARIO,
     commands=launch_commands(ASKED, SCENARIO, VERSION, ngram=(2, 4), limits={}),
-    version=VERSION,
+    engine="vllm 0.32.0",
     shares={"chat": 0.75, "code": 0.25},
     requests_per_s=None,
 )

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.forecast.draft_memory import draft_shape, memory
+from paceline.forecast.activations import ActivationAnswer, LargestStep, activation_answer, step_activations
+from paceline.forecast.draft_memory import MemoryAnswer, draft_shape, memory
 from paceline.forecast.lesson import lesson
 from paceline.forecast.roofline import placed
 from paceline.forecast.shapes import gpu, model
@@ -12,6 +13,7 @@ from paceline.forecast.speedup import Bound, ForecastRow
 from paceline.forecast.when_not import Condition
 from paceline.hardware import DraftShape, Dtype
 from paceline.report.predictions import (
+    activations_dict,
     blend_dict,
     blend_text,
     forecast_dict,
@@ -23,7 +25,7 @@ from paceline.report.predictions import (
 )
 from paceline.speculation.acceptance import Acceptance
 from paceline.speculation.blend import blend_by_generated_tokens
-from paceline.speculation.method import Method, Speculation
+from paceline.speculation.method import Method, Speculation, Tree
 from paceline.verdict import Estimate
 
 HOSTILE = "ch\x1b[2Jat\n\u202e"
@@ -146,6 +148,21 @@ def eagle() -> tuple[Speculation, DraftShape | None]:
     return speculation, draft_shape(Method.EAGLE3, target=model("llama-3.3-70b"), draft=None, draft_vocab=32000)
 
 
+def room(found: MemoryAnswer, speculation: Speculation) -> ActivationAnswer:
+    """Activations of 256 requests and 8,192 tokens on two GPUs."""
+    plain, speculative = (
+        step_activations(
+            model("llama-3.3-70b"),
+            speculation=each,
+            draft_vocab=32_000,
+            step=LargestStep(requests=256, step_tokens=8192),
+            gpus=2,
+        )
+        for each in (None, speculation)
+    )
+    return activation_answer(found, plain=plain, speculative=speculative, context_tokens=2000)
+
+
 def test_the_memory_answer_counts_what_the_draft_costs() -> None:
     """A server sized without the head's 2.81 GB dies at its first long batch."""
     target = model("llama-3.3-70b")
@@ -156,8 +173,10 @@ def test_the_memory_answer_counts_what_the_draft_costs() -> None:
     body = memory_dict(found, draft)
     assert body["draft_bytes"] == 2 * draft.parameters + draft.integer_bytes
     assert body["requests_lost"] == body["plain_requests"] - body["speculative_requests"]
-    lines = lines_of(memory_text(found, replace(draft, name=HOSTILE), context_tokens=2000))
+    lines = lines_of(memory_text(found, replace(draft, name=HOSTILE), room(found, speculation), context_tokens=2000, stored=False))
     assert lines[0] == f"{ESCAPED}: 1.403 B parameters, 2.81 GB in bf16"
+    assert any(each.startswith("requests, activations taken out") for each in lines)
+    assert any("they fit" in each for each in lines)
     assert lines[-1] == f"the draft costs {body['requests_lost']} of {body['plain_requests']} requests, 3 look-ahead slots each included"
     assert any(each.startswith("requests at 2,000 tokens") for each in lines)
     assert next(each for each in lines if each.startswith("target weights")).split()[-4:] == ["36.33", "GB", "36.33", "GB"]
@@ -171,4 +190,19 @@ def test_a_method_without_weights_costs_none() -> None:
     found = memory(target=target, draft=None, speculation=speculation, where=where, context_tokens=2000, utilisation=0.9)
     body = memory_dict(found, None)
     assert (body["draft"], body["draft_parameters"], body["draft_bytes"]) == (None, 0, 0)
-    assert memory_text(found, None, context_tokens=2000).startswith("nothing on the GPU\n")
+    assert memory_text(found, None, room(found, speculation), context_tokens=2000, stored=False).startswith("nothing on the GPU\n")
+
+
+def test_activations_are_shown_with_what_they_are_made_of() -> None:
+    """A tree of 63 nodes verifies 64 rows of logits per request: 50 GB that nobody budgets for."""
+    target = model("llama-3.3-70b")
+    speculation, draft = eagle()
+    tree = replace(speculation, draft_tokens=5, tree=Tree(depth=5, topk=8, nodes=63))
+    where = placed(target, gpu=gpu("h100"), gpus=2, dtype=Dtype.FP8)
+    found = memory(target=target, draft=draft, speculation=tree, where=where, context_tokens=2000, utilisation=0.9)
+    answer = room(found, tree)
+    body = activations_dict(answer)
+    assert body["speculative"]["peak_bytes"] == answer.speculative.peak_bytes
+    assert (body["fits_above"], body["above_bytes"]) == (False, found.above_bytes)
+    assert "they do not fit" in memory_text(found, draft, answer, context_tokens=2000, stored=True)
+    assert "as its files have it" in memory_text(found, draft, answer, context_tokens=2000, stored=True)

@@ -2,12 +2,12 @@
 
 import json
 import shlex
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from paceline.errors import BadInputError
+from paceline.servers.batch_ranges import BatchRange
 from paceline.servers.server_start import Drafting, NgramLengths, rendered
 from paceline.servers.vllm.config import launch_command, speculative_config
 from paceline.servers.vllm.versions import vllm_version
@@ -24,7 +24,7 @@ def config(
     draft: str | None = None,
     draft_tokens: int = 3,
     ngram: NgramLengths | None = None,
-    by_batch_size: Mapping[int, int] | None = None,
+    by_batch: tuple[BatchRange, ...] | None = None,
     version: str = "0.32.0",
 ) -> dict[str, Any]:
     asked = Drafting(
@@ -33,8 +33,7 @@ def config(
         draft_tokens=draft_tokens,
         tree=None,
         ngram=ngram,
-        by_batch_size=by_batch_size,
-        most_requests=256,
+        by_batch=by_batch,
     )
     return speculative_config(asked, vllm_version(version))
 
@@ -103,13 +102,13 @@ def test_a_draft_length_that_ends_in_an_assertion_is_refused(draft_tokens: int, 
 
 def test_draft_lengths_by_batch_size_are_a_table_from_0_24_on() -> None:
     """Whoever has 0.18 and a table: nothing reads it there, and the server drafts one length at every load."""
-    table = config(draft=DRAFT, by_batch_size={1: 5, 32: 2, 128: 0}, version="0.24.0")
+    table = config(draft=DRAFT, by_batch=((1, 5, 5), (6, 64, 2), (65, 256, 0)), version="0.24.0")
     assert table["num_speculative_tokens_per_batch_size"] == [[1, 5, 5], [6, 64, 2], [65, 256, 0]]
     assert table["num_speculative_tokens"] == 5
     with pytest.raises(BadInputError, match="has no draft length by batch size"):
-        config(draft=DRAFT, by_batch_size={1: 5, 32: 0}, version="0.23.0")
+        config(draft=DRAFT, by_batch=((1, 5, 5), (6, 64, 0)), version="0.23.0")
     with pytest.raises(BadInputError, match="draft length 0"):
-        config(draft=DRAFT, by_batch_size={1: 0})
+        config(draft=DRAFT, by_batch=((1, 64, 0),))
 
 
 def test_the_arms_are_alike_but_for_speculation() -> None:

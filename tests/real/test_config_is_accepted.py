@@ -108,7 +108,7 @@ def test_vllm_builds_its_configuration_from_every_command(
     for method in TARGET_METHODS:
         draft = ("--draft", str(drafts[method])) if method in drafts else ()
         lines += config(*common, "--method", method, *draft)
-    lines += config(*common, "--method", "eagle3", "--draft", str(head), "--draft-tokens-by-batch", "1:4,2:2,4:0")
+    lines += config(*common, "--method", "eagle3", "--draft", str(head), "--draft-tokens-by-batch", "1-1:3,2-2:2,3-4:0")
     said = vllm_says([words[2:] for words in lines])
     suffix = 2 * TARGET_METHODS.index("suffix") + 1
     assert "arctic" in str(said.pop(suffix)).casefold()

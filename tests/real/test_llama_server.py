@@ -21,9 +21,9 @@ import pytest
 
 from paceline.cli.main import main
 from paceline.files.runfile import read_run
-from paceline.run import Outcome, Run
+from paceline.run import Arm, Outcome, Run
 from tests.conftest import Answer
-from tests.real.servers import free_port, running, watched
+from tests.real.servers import running, watched
 
 DRAFT_TOKENS = 2
 DIALLED = 2.5
@@ -33,10 +33,11 @@ MAX_TOKENS = 250
 FEW_REQUESTS = 4
 FEW_TOKENS = 24
 READY_S = 120.0
+MODEL = "smollm2"
 SUBJECTS = ("salt", "bread", "rivers", "chess", "tea", "bees", "iron", "maps", "rain", "wool", "clocks", "stars", "glass", "ants")
 QUESTIONS = [f"Tell me about {each}." for each in SUBJECTS]
 # One thread: threads that wait for each other spin, and on a busy machine with two processors that costs more than a second gives.
-COMMON = ("--host", "127.0.0.1", "--threads", "1", "--threads-batch", "1", "--parallel", "2", "--ctx-size", "4096", "--metrics")
+COMMON = ("--threads", "1", "--threads-batch", "1", "--parallel", "2", "--ctx-size", "4096", "--metrics")
 DRAFTING = ("--spec-type", "draft-simple", "--spec-draft-n-max", str(DRAFT_TOKENS), "--spec-synth-len", str(DIALLED))
 
 
@@ -61,12 +62,12 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def servers(llama_server: Path, llama_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """Both, started once."""
     folder = tmp_path_factory.mktemp("llama")
-    ports = free_port(), free_port()
-    command = [str(llama_server), "--model", str(llama_gguf), *COMMON]
+    command = [str(llama_server), "--model", str(llama_gguf), "--alias", MODEL, *COMMON]
     drafting = [*command, "--model-draft", str(llama_gguf), "--threads-draft", "1", "--threads-batch-draft", "1", *DRAFTING]
+    common: dict[str, Any] = {"engine": "llamacpp", "model": MODEL, "ready_s": READY_S, "env": {}}
     with (
-        running([*command, "--port", str(ports[0])], port=ports[0], log=folder / "plain.log", ready_s=READY_S, env={}) as plain,
-        running([*drafting, "--port", str(ports[1])], port=ports[1], log=folder / "drafting.log", ready_s=READY_S, env={}) as speculative,
+        running(command, arm=Arm.BASELINE, log=folder / "plain.log", **common) as plain,
+        running(drafting, arm=Arm.SPECULATIVE, log=folder / "drafting.log", **common) as speculative,
     ):
         yield Servers(plain=plain, speculative=speculative)
 

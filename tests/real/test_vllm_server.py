@@ -16,9 +16,9 @@ import pytest
 
 from paceline.files.runfile import read_run
 from paceline.latency import samples
-from paceline.run import Outcome, Run
+from paceline.run import Arm, Outcome, Run
 from tests.conftest import Answer
-from tests.real.servers import free_port, running, scrape, watched
+from tests.real.servers import running, scrape, vllm_environment, watched
 
 DRAFT_TOKENS = 4
 REQUESTS = 10
@@ -30,24 +30,15 @@ NGRAM = {"method": "ngram", "num_speculative_tokens": DRAFT_TOKENS, "prompt_look
 @pytest.fixture(scope="module")
 def vllm_url(vllm_python: Path, model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A vLLM with n-gram drafts, started once: it takes more than a minute."""
-    port = free_port()
     command = [
         *(str(vllm_python), "-m", "vllm.entrypoints.openai.api_server"),
-        *("--model", str(model_dir), "--served-model-name", "smollm2", "--host", "127.0.0.1", "--port", str(port)),
+        *("--model", str(model_dir), "--served-model-name", "smollm2"),
         *("--max-model-len", "1024", "--max-num-seqs", "4", "--dtype", "float32", "--enforce-eager", "--no-enable-prefix-caching"),
         *("--speculative-config", json.dumps(NGRAM), "--per-request-spec-decode-metrics", "detailed"),
     ]
-    env = {
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_NUM_THREADS": "1",
-        "KMP_BLOCKTIME": "0",  # threads that wait for each other would spin, and on a busy machine that costs more than it gives
-        "LD_PRELOAD": str(vllm_python.parent.parent / "lib" / "libiomp5.so"),
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-    }
+    env = vllm_environment(vllm_python)
     log = tmp_path_factory.mktemp("vllm") / "server.log"
-    with running(command, port=port, log=log, ready_s=READY_S, env=env) as url:
+    with running(command, arm=Arm.SPECULATIVE, engine="vllm", model="smollm2", log=log, ready_s=READY_S, env=env) as url:
         yield url
 
 

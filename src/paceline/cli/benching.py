@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from paceline.cli.output import Progress, answer, arguments, progress, say
+from paceline.cli.synthesising import run_synthetic
 from paceline.decide.losslessness import Answers, Losslessness
 from paceline.errors import BadInputError, NoEvidenceError, printable
 from paceline.files.answers import REPEAT
@@ -33,6 +34,9 @@ NOT_IN_PLAN = frozenset({"baseline", "speculative", "resume", "model"})
 
 def run_bench(options: argparse.Namespace) -> int:
     """`bench`: measure, keep, and say what was measured. Exit code 4 where the client itself is a visible share of the effect."""
+    if options.synthetic_acceptance is not None:
+        _need_sense_of_launch(options)
+        return run_synthetic(options, _asked(options))
     _need_sense(options)
     with progress("reading traffic", total=None) as bar:
         bench = prepared(_asked(options), progress=bar)
@@ -65,6 +69,34 @@ def _need_sense(options: argparse.Namespace) -> None:
         raise BadInputError(
             f"both arms are {printable(options.baseline)}: one server does not run with and without drafts; start two, or one at a time"
         )
+    _need_one_load(options)
+    if options.noise_floor is not None and (options.noise_floor == 0 or options.temperature > 0):
+        raise BadInputError(
+            "--noise-floor is a share above 0 of greedy requests; drawn answers differ anyway: leave it out, or --temperature"
+        )
+    if options.pairs is not None and (options.baseline is None or options.speculative is None):
+        raise BadInputError("--pairs are blocks of two arms that take turns; give both --baseline and --speculative")
+
+
+def _need_sense_of_launch(options: argparse.Namespace) -> None:
+    """Nothing, where the options go together for servers that are started here.
+
+    Raises:
+        BadInputError: naming those that do not.
+
+    """
+    if options.launch is None:
+        raise BadInputError("--synthetic-acceptance is for servers that are told what to accept, so they are started here; give --launch")
+    _need_one_load(options)
+
+
+def _need_one_load(options: argparse.Namespace) -> None:
+    """Nothing, where one load is asked for, and a method with its draft length or neither.
+
+    Raises:
+        BadInputError: naming the options that do not go together.
+
+    """
     loads = [name for name in ("concurrency", "rate", "trace") if getattr(options, name) is not None]
     if len(loads) > 1:
         raise BadInputError(f"--{' and --'.join(loads)}: give one load")
@@ -74,12 +106,6 @@ def _need_sense(options: argparse.Namespace) -> None:
         raise BadInputError("--time-scale speeds a trace's own times up; give --trace too")
     if (options.method is None) != (options.draft_tokens is None):
         raise BadInputError("--method and --draft-tokens say together how the speculative server drafts; give both or neither")
-    if options.noise_floor is not None and (options.noise_floor == 0 or options.temperature > 0):
-        raise BadInputError(
-            "--noise-floor is a share above 0 of greedy requests; drawn answers differ anyway: leave it out, or --temperature"
-        )
-    if options.pairs is not None and (options.baseline is None or options.speculative is None):
-        raise BadInputError("--pairs are blocks of two arms that take turns; give both --baseline and --speculative")
 
 
 def _asked(options: argparse.Namespace) -> BenchAsked:

@@ -4,7 +4,8 @@ import argparse
 import json
 
 from paceline.cli.options import scenario_asked
-from paceline.cli.output import answer, say
+from paceline.cli.output import answer
+from paceline.cli.replica_options import asked_table
 from paceline.jobs.launch import Commands, Gguf, engine_version, launch_commands
 from paceline.jobs.scenario import config_hashes, on_disk, scenario
 from paceline.jobs.simulation import limits_of
@@ -21,13 +22,14 @@ def run_config(options: argparse.Namespace) -> int:
     """`config`: both arms' commands, and what the method combines with in that version."""
     asked, version = scenario_asked(options), engine_version(options.engine, options.engine_version)
     found = scenario(asked)
+    lengths = asked_table(options)
     commands = launch_commands(
         asked,
         found,
         version,
         ngram=(options.ngram_min, options.ngram_max),
         limits=limits_of(options.max_requests, options.token_budget),
-        by_batch_size=options.draft_tokens_by_batch,
+        by_batch=None if lengths is None else lengths.entries,
         gguf=Gguf(target=options.gguf, draft=options.draft_gguf),
     )
     rows = combines(NAMES[asked.method], vllm_version(str(version))) if options.engine == "vllm" else ()
@@ -52,10 +54,8 @@ def run_config(options: argparse.Namespace) -> int:
 
 
 def emitted(options: argparse.Namespace, commands: Commands, *, version: str, gpus: int) -> str:
-    """What `--emit` asks for; notes are comments where the text has any, else go to stderr."""
+    """What `--emit` asks for; notes are comments in it, and left out of JSON."""
     if options.emit == "json":
-        for each in commands.notes:
-            say(f"note: {each}")
         if options.engine == "tensorrt_llm":
             return yaml_text({"speculative_config": commands.config}).rstrip()
         return json.dumps({name: True if value is None else value for name, value in commands.config.items()}, indent=2, ensure_ascii=False)

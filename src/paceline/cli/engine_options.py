@@ -2,8 +2,7 @@
 
 import argparse
 
-from paceline.cli.options import positive_int, whole_number
-from paceline.errors import printable
+from paceline.cli.replica_options import add_length_table
 
 __all__ = ["add_any_engine", "add_emitted"]
 
@@ -33,21 +32,4 @@ def add_emitted(parser: argparse.ArgumentParser) -> None:
         help="both arms' commands with what they combine with (default), what switches speculation on (JSON, of TensorRT-LLM YAML), "
         "a compose file, or Kubernetes manifests",
     )
-    parser.add_argument(
-        "--draft-tokens-by-batch",
-        type=lengths_by_batch,
-        default=None,
-        metavar="N:K,…",
-        help="best draft length at some batch sizes, 0 for none, as in 1:5,32:2,128:0 (sweep finds them)",
-    )
-
-
-def lengths_by_batch(text: str) -> dict[int, int]:
-    """`1:5,32:2,128:0`: a draft length by batch size, each size once."""
-    found: dict[int, int] = {}
-    for each in text.split(","):
-        size, colon, length = each.partition(":")
-        if not colon or positive_int(size) in found:
-            raise argparse.ArgumentTypeError(f"{printable(text)} is not N:K,… with each batch size once, as in 1:5,32:2,128:0")
-        found[positive_int(size)] = whole_number(length)
-    return found
+    add_length_table(parser)

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from paceline.cli.launch_options import add_launch, lengths
 from paceline.cli.options import (
     Verbs,
     add_json,
@@ -95,10 +96,25 @@ def _add_bench(verbs: Verbs) -> None:
     )
     load.add_argument("--first-byte-timeout", type=duration, default=300.0, metavar="TIME", help="until the first byte (default 300s)")
     load.add_argument("--gap-timeout", type=duration, default=60.0, metavar="TIME", help="between two messages (default 60s)")
+    _add_synthetic(parser)
     parser.add_argument("--out", type=place, required=True, metavar="DIR", help="the folder for everything that is measured")
     parser.add_argument("--resume", action="store_true", help="go on with a test that was stopped")
     add_seed(parser)
     add_json(parser)
+
+
+def _add_synthetic(parser: argparse.ArgumentParser) -> None:
+    """Servers that are started here and told what to accept."""
+    group = add_launch(parser, title="servers that are started here and told what to accept (instead of --baseline and --speculative)")
+    group.add_argument(
+        "--synthetic-acceptance",
+        type=lengths,
+        default=None,
+        metavar="L,…",
+        help="tokens per step to make up, each from 1 to K + 1: where drafting starts to pay here, before there is a draft",
+    )
+    group.add_argument("--gpus", type=positive_int, default=1, metavar="N", help="GPUs the target is split over (default 1)")
+    group.add_argument("--engine-version", default="0.32.0", metavar="V", help="vLLM's version (default 0.32.0)")
 
 
 def _add_bench_traffic(parser: argparse.ArgumentParser) -> None:

@@ -5,8 +5,10 @@ Only what stands on the command line is looked at; a default is not asked for. W
 
 import argparse
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 
+from paceline.cli.launch_options import LAUNCH_OPTIONS
 from paceline.errors import BadInputError
 from paceline.speculation.method import Method
 
@@ -30,7 +32,7 @@ METHODS_OF: Mapping[str, frozenset[Method]] = MappingProxyType(
         "rank_acceptance": EVERY_STEP - {Method.MTP},
     }
 )
-PREDICTING = frozenset({"forecast", "memory", "simulate", "sweep"})  # they price a head from its target, whatever its name
+PREDICTING = frozenset({"forecast", "simulate", "sweep"})  # they price a head from its target, whatever its name
 ONLY_MEASURED = ("resume", "model", "measured_requests", "max_tokens", "temperature")
 ONLY_SIMULATED = ("requests", "spread", "rejection", "token_budget")
 STATES_ACCEPTANCE = ("alpha", "conditional", "survival", "acceptance_length", "rank_acceptance", "acceptance_from", "segment_alpha")
@@ -86,10 +88,17 @@ def _conditions(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
             ("requests", options.own_times, "does nothing with --own-times, which sends the trace as it is; leave it out"),
         ]
     if options.verb == "rollout":
-        found = [
-            (dest, options.baseline is None, "is for measured servers; give --baseline and --speculative too") for dest in ONLY_MEASURED
-        ]
+        idle = options.baseline is None and options.launch is None
+        found = [(dest, idle, "is for measured servers; give --baseline and --speculative, or --launch, too") for dest in ONLY_MEASURED]
+        found += _of_launched_servers(options)
         found += _of_measured_servers(options)
+    if options.verb == "memory":
+        head = options.method in HEADS and (options.draft is None or not Path(options.draft).is_dir())
+        found = [
+            ("draft", head, "is no folder, and a head without its files is counted from its target; give the folder of its safetensors")
+        ]
+    if options.verb == "bench":
+        found = _of_synthetic_servers(options)
     if options.verb == "fake-server":
         found = [
             (dest, options.method == "none", "does nothing with --method none, which drafts nothing; leave it out")
@@ -106,11 +115,29 @@ def _conditions(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
 
 def _of_measured_servers(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
     """What a rollout has no use for where it measures servers: rehearsals, and what shapes a simulation."""
-    measured = options.baseline is not None
+    measured = options.baseline is not None or options.launch is not None
     found = [(dest, measured, "does nothing where servers are measured; leave it out") for dest in ("no_rehearsal", "requests", *DRAWS)]
     # No profile of suffix decoding is published, so a forecast may need it where the servers export no counts.
     known = measured and options.method is not Method.SUFFIX
-    return found + [(dest, known, "states what --baseline and --speculative measure; leave it out") for dest in STATES_ACCEPTANCE]
+    return found + [(dest, known, "states what is measured; leave it out") for dest in STATES_ACCEPTANCE]
+
+
+def _of_launched_servers(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
+    """What is for servers that are started here, and what is not."""
+    found = [(dest, options.launch is None, "is for servers that are started here; give --launch too") for dest in LAUNCH_OPTIONS]
+    theirs = ("baseline", "speculative", "model")
+    return found + [(dest, options.launch is not None, "is for servers that run already; leave it or --launch out") for dest in theirs]
+
+
+def _of_synthetic_servers(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
+    """What a load-test has no use for unless it starts its servers, and what it has none for then."""
+    synthetic = options.synthetic_acceptance is not None
+    found = [
+        (dest, not synthetic, "is for servers that are started here and told what to accept; give --synthetic-acceptance too")
+        for dest in ("launch", *LAUNCH_OPTIONS, "gpus", "engine_version")
+    ]
+    theirs = ("baseline", "speculative", "pairs", "noise_floor")
+    return found + [(dest, synthetic, "does nothing with --synthetic-acceptance; leave it out") for dest in theirs]
 
 
 def _logs(options: argparse.Namespace) -> list[str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from paceline.cli.engine_options import add_any_engine, add_emitted
 from paceline.cli.experiment import add_policy
+from paceline.cli.launch_options import add_launch
 from paceline.cli.options import (
     Verbs,
     add_acceptance,
@@ -65,6 +66,7 @@ def _add_rollout(verbs: Verbs) -> None:
     servers.add_argument("--temperature", type=not_negative, default=0.0, metavar="T", help="sent with every request (default 0)")
     servers.add_argument("--resume", action="store_true", help="go on with a measurement that was stopped, or decide again from it")
     servers.add_argument("--no-rehearsal", action="store_true", help="start no fake servers")
+    add_launch(parser, title="servers that are started here (instead of --baseline and --speculative)")
     parser.add_argument("--exit-verdict", action="store_true", help="exit by the verdict, as gate does")
     add_engine(parser)
     add_hardware(parser)

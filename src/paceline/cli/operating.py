@@ -3,21 +3,22 @@
 import argparse
 import json
 import sys
-from pathlib import Path
 
 from paceline.cli.experimenting import EXIT_CODES, policy_inputs, policy_of
+from paceline.cli.launch_options import END_S, launch_program
 from paceline.cli.options import asked_acceptance, reading, scenario_asked
 from paceline.cli.output import answer, arguments, envelope, progress, say
 from paceline.cli.predicting import simulation_plan
 from paceline.errors import BadInputError
 from paceline.files.whole import make_folder, write_text
+from paceline.jobs.arm_commands import Launching
 from paceline.jobs.asking import Asking
 from paceline.jobs.bench_asked import BenchAsked
-from paceline.jobs.labels import described
-from paceline.jobs.launch import launch_commands
+from paceline.jobs.labels import described, without_folders
+from paceline.jobs.launch import checkpoints, launch_commands, replica_arguments
 from paceline.jobs.planning import Circumstances, compared, need_same, need_told, output_shares, planned, read_pairs
 from paceline.jobs.rollout import Job, roll_out, skill_name
-from paceline.jobs.scenario import config_hashes, scenario
+from paceline.jobs.scenario import Asked, config_hashes, scenario
 from paceline.jobs.simulation import limits_of
 from paceline.jobs.traffic import file_bytes
 from paceline.live.openai import is_same_server
@@ -25,7 +26,7 @@ from paceline.report.json_view import plan_dict, verdict_dict
 from paceline.report.operations import rehearsal_text, rollout_text
 from paceline.report.text import plan_markdown
 from paceline.run import Arm
-from paceline.servers.vllm.versions import vllm_version
+from paceline.servers.vllm.versions import Version, vllm_version
 from paceline.speculation.method import Speculation
 
 __all__ = ["run_plan", "run_rollout"]
@@ -34,7 +35,16 @@ FIRST_BYTE_S, GAP_S = 300.0, 60.0
 
 
 def job_of(options: argparse.Namespace) -> Job:
-    """The job that was typed."""
+    """The job that was typed.
+
+    Raises:
+        BadInputError: what was typed does not go together.
+
+    """
+    version = vllm_version(options.engine_version)
+    launching = _launching(options, version)
+    if launching is not None:
+        _state_engine(options)
     return Job(
         traffic=tuple(options.traffic),
         asked=scenario_asked(options),
@@ -44,27 +54,29 @@ def job_of(options: argparse.Namespace) -> Job:
         policy=policy_of(options),
         concurrencies=options.concurrency,
         requests_per_s=options.requests_per_s,
-        version=vllm_version(options.engine_version),
+        version=version,
         ngram=(options.ngram_min, options.ngram_max),
         servers=_servers(options),
+        launching=launching,
+        hardware_told=options.launch is None or "gpu" in options.given,
         resume=options.resume,
         rehearse=not options.no_rehearsal,
         arguments=arguments(options),
-        command=("paceline", *(_without_folder(each) for each in sys.argv[1:])),
+        command=("paceline", *without_folders(sys.argv[1:])),
     )
 
 
 def _servers(options: argparse.Namespace) -> BenchAsked | None:
-    """The user's own servers, None where none was named.
+    """What is measured on servers, the user's own or those that are started here; None where there are none.
 
     Raises:
         BadInputError: only one was.
 
     """
-    urls = {Arm.BASELINE: options.baseline, Arm.SPECULATIVE: options.speculative}
-    if not any(urls.values()):
+    urls = {} if options.launch is not None else {Arm.BASELINE: options.baseline, Arm.SPECULATIVE: options.speculative}
+    if options.launch is None and not any(urls.values()):
         return None
-    if not all(urls.values()) or is_same_server(options.baseline, options.speculative):
+    if options.launch is None and (not all(urls.values()) or is_same_server(options.baseline, options.speculative)):
         raise BadInputError(
             "a rollout measures two servers, --baseline URL and --speculative URL; with one GPU run `bench` twice, then `plan`"
         )
@@ -98,10 +110,62 @@ def _servers(options: argparse.Namespace) -> BenchAsked | None:
     )
 
 
-def _without_folder(word: str) -> str:
-    """A word of the command line, an absolute path in it (also behind an option's equals sign) cut to its last name."""
-    option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-    return f"{option}{equals}{Path(value).name if Path(value).is_absolute() else value}"
+def _state_engine(options: argparse.Namespace) -> None:
+    """Let the files state the engine that is started, not the default of those that are not.
+
+    Raises:
+        BadInputError: another one was typed, or a version of an engine whose options do not differ by it.
+
+    """
+    if "engine" in options.given and options.engine != options.launch:
+        raise BadInputError(f"--engine {options.engine} and --launch {options.launch} are two engines; leave --engine out")
+    options.engine = options.launch
+    if options.launch != "vllm":
+        if "engine_version" in options.given:
+            raise BadInputError(f"--engine-version does nothing with --launch {options.launch}, which tells its own; leave it out")
+        options.engine_version = None
+
+
+def _launching(options: argparse.Namespace, version: Version) -> Launching | None:
+    """How the servers are started, None where they are not.
+
+    Raises:
+        BadInputError: llama-server without a GGUF file, or an argument that is set here.
+
+    """
+    if options.launch is None:
+        return None
+    asked = scenario_asked(options)
+    found = scenario(asked)
+    target, draft, _ = checkpoints(asked)
+    program = launch_program(options)
+    if options.launch == "llamacpp" and options.launch_model is None:
+        raise BadInputError("llama-server loads a GGUF file; give --launch-model FILE")
+    return Launching(
+        engine=options.launch,
+        program=program,
+        model=options.launch_model or target,
+        name=found.target.name,
+        method=asked.method,
+        draft=options.launch_draft or draft,
+        draft_tokens=found.speculation.draft_tokens,
+        ngram=(options.ngram_min, options.ngram_max),
+        gpus=found.where.gpus,
+        version=version,
+        extra=(*_replica_arguments(options, asked), *options.launch_arg),
+        synthetic_length=None,
+        ready_s=options.launch_timeout,
+        end_s=END_S,
+    )
+
+
+def _replica_arguments(options: argparse.Namespace, asked: Asked) -> tuple[str, ...]:
+    """What both arms are started with, so that they run what was analysed; for engines other than vLLM only what was typed."""
+    if options.launch == "vllm":
+        return replica_arguments(asked, limits_of(options.max_requests, options.token_budget))
+    if "max_requests" not in options.given:
+        return ()
+    return ({"llamacpp": "--parallel", "sglang": "--max-running-requests"}[options.launch], str(options.max_requests))
 
 
 def run_rollout(options: argparse.Namespace) -> int:
@@ -134,7 +198,7 @@ def run_plan(options: argparse.Namespace) -> int:
     need_told(pairs, options.given)
     need_same(pairs, described(found), found.speculation)
     comparisons = tuple(compared(*pair, policy=policy, seed=options.seed) for pair in pairs)
-    where = Circumstances(found, commands, version, output_shares(pairs[-1][0]), options.requests_per_s)
+    where = Circumstances(found, commands, f"vllm {version}", output_shares(pairs[-1][0]), options.requests_per_s)
     plan = planned(where, comparisons, policy=policy)
     text = plan_markdown(plan, tuple(each.verdict for each in comparisons))
     inputs = (

@@ -10,6 +10,7 @@ from paceline.cli.options import (
     add_hardware,
     add_json,
     add_method,
+    add_replica,
     add_seed,
     add_simulation,
     add_traffic,
@@ -129,6 +130,7 @@ def _add_memory(verbs: Verbs) -> None:
     add_hardware(parser)
     add_method(parser, matches=False, or_none=False)
     parser.add_argument("--context", type=positive_int, default=2000, metavar="TOKENS", help="tokens of context per request (default 2000)")
+    add_replica(parser)
     add_json(parser)
 
 

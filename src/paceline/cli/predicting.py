@@ -15,6 +15,7 @@ from paceline.files.runfile import write_run
 from paceline.files.whole import make_folder
 from paceline.forecast.acceptance_model import RangedAcceptance
 from paceline.forecast.acceptance_shifts import at_temperature, beyond_draft_context
+from paceline.forecast.activations import LargestStep
 from paceline.forecast.calibrate import Calibration
 from paceline.forecast.lesson import lesson
 from paceline.forecast.speedup import Lengths, forecast
@@ -22,11 +23,13 @@ from paceline.forecast.when_not import Pairing, when_not
 from paceline.jobs.acceptance import choose
 from paceline.jobs.calibration import calibrated, calibration_notes, family_calibration
 from paceline.jobs.labels import labelled
+from paceline.jobs.memory import memory_asked
 from paceline.jobs.scenario import Scenario, config_hashes, on_disk, scenario
 from paceline.jobs.simulation import SimulationPlan, cost_of, simulated_arms
 from paceline.jobs.traffic import load_traffic
 from paceline.report.acceptances import ranged_dict, ranged_lines, tree_dict, tree_lines
 from paceline.report.predictions import (
+    activations_dict,
     blend_dict,
     blend_text,
     forecast_dict,
@@ -183,13 +186,14 @@ def dtype_words(options: argparse.Namespace) -> str:
 def run_memory(options: argparse.Namespace) -> int:
     """`memory`."""
     source, typed = dtype_words(options), scenario_asked(options)
-    asked = scenario(typed)
-    found = asked.memory(options.context)
-    where = asked.where
+    step = LargestStep(requests=options.max_requests, step_tokens=options.token_budget)
+    found = memory_asked(typed, context_tokens=options.context, step=step)
+    asked, where = found.scenario, found.scenario.where
     head = f"{asked.target.name} {where.dtype.value}{source} on {where.gpus} {where.gpu.name}, {asked.utilisation:.0%} of memory"
-    text = f"{ascii_controls(head)}\n\n{memory_text(found, asked.draft, context_tokens=options.context)}"
-    body = {"gpus": where.gpus, "context_tokens": options.context} | memory_dict(found, asked.draft)
-    answer(options, body=body, text=text, inputs=config_hashes(typed))
+    text = memory_text(found.fits, asked.draft, found.activations, context_tokens=options.context, stored=found.stored)
+    body = {"gpus": where.gpus, "context_tokens": options.context, "draft_from_checkpoint": found.stored}
+    body |= memory_dict(found.fits, asked.draft) | {"activations": activations_dict(found.activations)}
+    answer(options, body=body, text=f"{ascii_controls(head)}\n\n{text}", inputs=config_hashes(typed))
     return 0
 
 

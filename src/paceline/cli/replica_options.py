@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 from paceline.cli.options import duration, fraction, not_negative, positive, positive_int, whole_number
 from paceline.errors import BadInputError, printable
 
-__all__ = ["add_draft_lengths", "add_suffix", "add_whole_replica", "asked_lengths", "length_table", "slo"]
+__all__ = [
+    "add_draft_lengths",
+    "add_length_table",
+    "add_suffix",
+    "add_whole_replica",
+    "asked_lengths",
+    "asked_table",
+    "length_table",
+    "slo",
+]
 
 if TYPE_CHECKING:
     from paceline.simulate.draft_lengths import Ladder, LengthTable
@@ -84,16 +93,21 @@ def add_draft_lengths(group: Any) -> None:
         help="correlation of acceptance between neighbouring steps of a request, below 1 (default 0)",
     )
     lengths = group.add_mutually_exclusive_group()
+    add_length_table(lengths)
     lengths.add_argument(
+        "--adaptive", action="store_true", help="SGLang's adaptive ladder 1, 3, 5, 7 by acceptance and batch; needs --draft-tokens 7"
+    )
+
+
+def add_length_table(group: Any) -> None:
+    """Draft lengths by batch."""
+    group.add_argument(
         "--draft-tokens-by-batch",
         type=length_table,
         default=None,
         metavar="FIRST-LAST:K,…",
         help="draft length by requests running, as vLLM's num_speculative_tokens_per_batch_size: from 1 to the most that run, "
         "without a gap, up to --draft-tokens",
-    )
-    lengths.add_argument(
-        "--adaptive", action="store_true", help="SGLang's adaptive ladder 1, 3, 5, 7 by acceptance and batch; needs --draft-tokens 7"
     )
 
 
@@ -114,6 +128,16 @@ def asked_lengths(options: argparse.Namespace) -> "LengthTable | Ladder | None":
 
     if getattr(options, "adaptive", False):
         return ladder_from_table("sglang")
+    return asked_table(options)
+
+
+def asked_table(options: argparse.Namespace) -> "LengthTable | None":
+    """The table of draft lengths that was typed.
+
+    Raises:
+        BadInputError: it does not cover every batch that can run, or drafts more than --draft-tokens.
+
+    """
     found: LengthTable | None = getattr(options, "draft_tokens_by_batch", None)
     if found is not None:
         _need_whole_table(found, options)

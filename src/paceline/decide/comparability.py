@@ -21,7 +21,7 @@ from paceline.speculation.counts import AcceptanceCounts
 from paceline.stats.paired import MATCHED_SHARE
 from paceline.verdict import Caution
 
-__all__ = ["CODES", "DISTORTS", "Reach", "comparability_cautions", "reach_of", "takes_away"]
+__all__ = ["CODES", "DISTORTS", "Reach", "comparability_cautions", "reach_of", "synthetic_caution", "synthetic_cautions", "takes_away"]
 
 
 class Reach(StrEnum):
@@ -223,11 +223,7 @@ def _server(baseline: Run, speculative: Run) -> Iterator[Caution]:
             "times to first token differ for that; start both with an empty cache",
         )
     told = speculative.provenance.arguments
-    for name in SYNTHETIC:
-        if told.get(name, "").lower() not in (*NO, "strict", "standard", "probabilistic"):
-            yield Caution(
-                "synthetic_acceptance", f"the server was told what to accept ({name} = {printable(told[name])}): its answers are no text"
-            )
+    yield from synthetic_cautions(speculative)
     for name in THRESHOLDS:
         if name in told and _number(told[name]) < 1:
             yield Caution(
@@ -235,6 +231,19 @@ def _server(baseline: Run, speculative: Run) -> Iterator[Caution]:
                 f"{name} = {printable(told[name])}: drafts are accepted that the target would not have chosen, so answers are not its own "
                 "and acceptance is not that of a lossless server",
             )
+
+
+def synthetic_cautions(run: Run) -> Iterator[Caution]:
+    """That the run's acceptance was made up, where its provenance says so."""
+    told = run.provenance.arguments
+    for name in SYNTHETIC:
+        if told.get(name, "").lower() not in (*NO, "strict", "standard", "probabilistic"):
+            yield synthetic_caution(name, told[name])
+
+
+def synthetic_caution(name: str, value: str) -> Caution:
+    """That a server was told by this option what to accept."""
+    return Caution("synthetic_acceptance", f"the server was told what to accept ({name} = {printable(value)}): its answers are no text")
 
 
 def _number(text: str) -> float:

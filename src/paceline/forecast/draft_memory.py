@@ -171,6 +171,8 @@ class MemoryAnswer:
         lookahead_tokens: KV slots each request holds for drafts not yet verified.
         plain_requests: requests at the given context that fit without it.
         speculative_requests: requests that fit with it.
+        usable_bytes: what the engine may use on each GPU.
+        above_bytes: what is left on each GPU above that.
 
     """
 
@@ -185,6 +187,8 @@ class MemoryAnswer:
     lookahead_tokens: int
     plain_requests: int
     speculative_requests: int
+    usable_bytes: float
+    above_bytes: float
 
     @property
     def requests_lost(self) -> int:
@@ -205,7 +209,8 @@ def memory(
 
     `utilisation` is the share of memory the engine may use, weights included (vLLM: gpu_memory_utilization). The decoder layers are stored
     in the placement's dtype (of a mixture of experts in fp4 only the routed experts); embeddings, LM head, draft and KV cache stay bf16.
-    All are split over the GPUs. Activations and CUDA graphs are not counted: the room above `utilisation` is theirs.
+    All are split over the GPUs. Activations and CUDA graphs are not counted: SGLang keeps the room above `utilisation` for them. vLLM takes
+    activations out of the pool: `forecast.activations`.
 
     Raises:
         BadInputError: the target, or the target with its draft, does not fit; or context or utilisation is out of range.
@@ -241,6 +246,8 @@ def memory(
         lookahead_tokens=lookahead,
         plain_requests=plain_tokens // context_tokens,
         speculative_requests=speculative_tokens // (context_tokens + lookahead),
+        usable_bytes=usable_bytes,
+        above_bytes=gpu.memory_bytes - usable_bytes,
     )
 
 

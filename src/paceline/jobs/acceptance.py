@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from paceline.decide.comparability import synthetic_cautions
 from paceline.errors import BadInputError, NoEvidenceError, UnknownNameError, is_count, printable
 from paceline.files.runfile import read_run
 from paceline.forecast.acceptance_model import RangedAcceptance, exactly, extrapolated
@@ -226,16 +227,26 @@ def read_acceptance(path: Path, segments: Iterable[str], *, draft_tokens: int, m
         drafted = known if known.steps is not None else _every_step_drafted(known)
         ranged[name] = _at_length(drafted, draft_tokens=draft_tokens, method=method)
     borrowed = [printable(name) for name in ranged if name not in counts]
-    told = f"; {', '.join(borrowed)} taken from its total" if borrowed and set(counts) != {ANY_SEGMENT} else ""
+    alike = any(each.drafts and each.accepted_per_position is None for each in counts.values())
+    told = "; positions were not counted, so each is taken to be accepted as often as the one before it" if alike else ""
+    told += f"; {', '.join(borrowed)} taken from its total" if borrowed and set(counts) != {ANY_SEGMENT} else ""
     return _known(ranged, evidence, f"{evidence.value}, from {path.name}{told}{_stretched(ranged)}")
 
 
 def _at_length(counts: AcceptanceCounts, *, draft_tokens: int, method: Method) -> RangedAcceptance:
     """Counts at K, extrapolated where the drafts were shorter. Positions that were drafted and never reached have survival 0."""
+    if counts.drafts and counts.accepted_per_position is None:
+        return exactly(_of_totals(counts, draft_tokens))
     positions = len(counts.survival) if counts.drafts else 0
     if not 0 < positions < draft_tokens or counts.drafted_tokens > positions * counts.drafts:
         return exactly(_acceptance(counts, draft_tokens))
     return extrapolated(_acceptance(counts, positions), draft_tokens=draft_tokens, method=method)
+
+
+def _of_totals(counts: AcceptanceCounts, draft_tokens: int) -> Acceptance:
+    """Totals as acceptance: the one conditional acceptance that accepts as many per draft."""
+    length = min(1 + counts.accepted_tokens / counts.drafts, 1.0 + draft_tokens)
+    return replace(Acceptance.from_acceptance_length(length, draft_tokens=draft_tokens), coverage=counts.coverage)
 
 
 def _every_step_drafted(counts: AcceptanceCounts) -> AcceptanceCounts:
@@ -257,6 +268,8 @@ def _counts_in(path: Path) -> tuple[dict[str, AcceptanceCounts], Evidence]:
         run = read_run(path)
         if not run.acceptance_by_segment:
             raise NoEvidenceError(f"{printable(path.name)}: acceptance was not measured in this run")
+        for caution in synthetic_cautions(run):
+            raise BadInputError(f"{printable(path.name)} is no acceptance to go on with: {caution.message}")
         return dict(run.acceptance_by_segment), run.provenance.evidence
     whole = document.get("acceptance", document)
     if whole is None:

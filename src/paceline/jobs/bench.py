@@ -76,6 +76,7 @@ class Bench:
 
     Attributes:
         servers: by arm; one of them, or both.
+        identity: which server an arm is; another one does not go into the same folder.
         to_ask: the requests.
         loads: one after the other.
         pairs: pairs of blocks at each load.
@@ -86,6 +87,7 @@ class Bench:
     """
 
     servers: Mapping[Arm, Server]
+    identity: Mapping[Arm, Mapping[str, str]]
     to_ask: ToAsk
     loads: tuple[BenchLoad, ...]
     pairs: Mapping[str, int]
@@ -112,8 +114,8 @@ def measure_servers(bench: Bench, folder: BenchFolder, watcher: Watcher) -> bool
         ServerFaultError: a server does not answer a warm-up as it should, or was gone in the middle; what came is kept.
 
     """
-    for arm, server in bench.servers.items():
-        folder.need_server(arm, {"URL": server.root, "model": server.model})
+    for arm, identity in bench.identity.items():
+        folder.need_server(arm, identity)
     sitting = _Sitting(bench, folder, watcher)
     for load in bench.loads:
         for stretch in sitting.stretches(load):

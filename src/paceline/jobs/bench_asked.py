@@ -100,6 +100,7 @@ def prepared(asked: BenchAsked, *, progress: Callable[[int], None]) -> Bench:
     timeouts = Timeouts(first_byte_s=asked.first_byte_s, gap_s=asked.gap_s, total_s=inf)
     return Bench(
         servers=servers,
+        identity={arm: {"URL": server.root, "model": server.model} for arm, server in servers.items()},
         to_ask=to_ask,
         loads=loads,
         pairs=pairs,

@@ -36,6 +36,7 @@ __all__ = [
     "Scrapes",
     "Settings",
     "has_counters_only",
+    "lacks_segments",
     "part_of",
     "whole_run",
     "with_blocks",
@@ -50,6 +51,7 @@ CLIENT_FIGURES = ("client_lag_s", "client_lag_mean_s", "client_late_s", "client_
 SERVER_FIGURES = ("other_traffic_share", "prefix_cache_hit_share")
 COUNTERS = "the server's counters"
 OF_ALL_TRAFFIC = "acceptance_of_all_traffic"
+SEGMENTS_APART = "segments_measured_apart"
 BURST = 1.1  # messages per step from which on they are called bursts; a stop in mid-draft makes it a little less than 1
 BURSTS = Caution(
     "tokens_in_bursts",
@@ -189,6 +191,11 @@ def has_counters_only(run: Run) -> bool:
     return run.provenance.arguments.get("acceptance_from") == COUNTERS
 
 
+def lacks_segments(run: Run) -> bool:
+    """Whether acceptance by segment is known for all traffic together, and was not measured apart."""
+    return has_counters_only(run) and SEGMENTS_APART not in {each.code for each in run.cautions}
+
+
 def with_blocks(run: Run, counts: Iterable[tuple[int, int]]) -> Run:
     """The run, saying how many of its requests came from which block, as `stats.blocks` reads it."""
     stated = ",".join(f"{number}:{count}" for number, count in counts)
@@ -199,7 +206,7 @@ def with_segments(run: Run, measured: Mapping[str, Run]) -> Run:
     """The run with each segment's acceptance, measured with that segment alone on the server."""
     by_segment = {name: AcceptanceCounts.pooled((each.acceptance_by_segment or {}).values()) for name, each in measured.items()}
     apart = Caution(
-        "segments_measured_apart",
+        SEGMENTS_APART,
         "acceptance by segment comes from the server's counters with one segment at a time, after the latencies were measured",
     )
     return replace(run, acceptance_by_segment=by_segment, cautions=(*(each for each in run.cautions if each.code != OF_ALL_TRAFFIC), apart))

@@ -1,7 +1,8 @@
 """What a simulated run was given, written into its provenance, so that whoever reads the run reads that too."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from paceline.forecast.speedup import ForecastRow
 from paceline.jobs.acceptance import KnownAcceptance
@@ -10,7 +11,7 @@ from paceline.jobs.traffic import Traffic
 from paceline.run import Run
 from paceline.stats.goodput import Slo
 
-__all__ = ["described", "labelled", "model_range", "with_arguments"]
+__all__ = ["described", "labelled", "model_range", "with_arguments", "without_folders"]
 
 
 def described(scenario: Scenario) -> dict[str, str]:
@@ -55,3 +56,13 @@ def with_arguments(run: Run, arguments: Mapping[str, str]) -> Run:
 def _with(run: Run, arguments: Mapping[str, str], inputs: Mapping[str, str]) -> Run:
     told = with_arguments(run, arguments)
     return replace(told, provenance=replace(told.provenance, inputs=dict(inputs)))
+
+
+def without_folders(words: Iterable[str]) -> list[str]:
+    """Words of a command line, an absolute path in each (also behind an option's equals sign) cut to its last name."""
+    return [_without_folder(each) for each in words]
+
+
+def _without_folder(word: str) -> str:
+    option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    return f"{option}{equals}{Path(value).name if Path(value).is_absolute() else value}"

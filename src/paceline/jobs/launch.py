@@ -1,6 +1,6 @@
 """The launch commands of both arms, for the names a user typed: identical but for speculation, in the dialect of each engine."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from paceline.forecast.shapes import model
 from paceline.hardware import Dtype
 from paceline.jobs.scenario import Asked, Scenario, on_disk
 from paceline.run import Arm
+from paceline.servers.batch_ranges import BatchRange
 from paceline.servers.llamacpp import config as llamacpp
 from paceline.servers.server_start import Drafting, NgramLengths, Release, ServerStart, release
 from paceline.servers.sglang import config as sglang
@@ -18,7 +19,7 @@ from paceline.servers.vllm import config as vllm
 from paceline.servers.vllm.versions import Version, vllm_version
 from paceline.speculation.method import Method
 
-__all__ = ["Commands", "Gguf", "engine_version", "known_engines", "launch_commands"]
+__all__ = ["Commands", "Gguf", "checkpoints", "engine_version", "known_engines", "launch_commands", "replica_arguments"]
 
 DEFAULT_VERSIONS = {"vllm": "0.32.0", "sglang": "0.5.23", "llamacpp": "b11434", "tensorrt_llm": "1.2.1"}
 UNNAMED_DRAFT = "DRAFT"
@@ -88,7 +89,7 @@ def launch_commands(
     *,
     ngram: tuple[int, int],
     limits: Mapping[str, int],
-    by_batch_size: Mapping[int, int] | None = None,
+    by_batch: Sequence[BatchRange] | None = None,
     gguf: Gguf | None = None,
 ) -> Commands:
     """The commands for this version.
@@ -99,29 +100,26 @@ def launch_commands(
         version: of vLLM, or of another engine as a `Release`.
         ngram: shortest and longest n-gram, where the method looks them up.
         limits: options with a number that both arms get, under vLLM's name, such as --max-num-seqs.
-        by_batch_size: the best draft length at some batch sizes; None for one length.
+        by_batch: draft lengths by ranges of batch sizes (first, last, K), from 1 on without gaps; None for one length.
         gguf: the files to load, where the engine is llama.cpp.
 
     Raises:
         BadInputError: the version cannot do what is asked.
 
     """
-    known = _checkpoint(asked.target)
     engine = version.engine if isinstance(version, Release) else "vllm"
     files = gguf or Gguf(target=None, draft=None)
     if engine != "llamacpp" and files != Gguf(target=None, draft=None):
         raise BadInputError(f"GGUF files are for llamacpp; {engine} loads folders")
-    draft, notes = _gguf_draft(asked, files) if engine == "llamacpp" else _draft(asked, known)
+    target, draft, notes = _gguf_files(asked, files) if engine == "llamacpp" else checkpoints(asked)
     drafting = Drafting(
         method=asked.method,
         draft=draft,
         draft_tokens=found.speculation.draft_tokens,
         tree=asked.tree,
         ngram=NgramLengths(shortest=ngram[0], longest=ngram[1]) if asked.method is Method.NGRAM else None,
-        by_batch_size=by_batch_size,
-        most_requests=limits.get("--max-num-seqs", max(by_batch_size or (1,))),
+        by_batch=None if by_batch is None else tuple(by_batch),
     )
-    target, named = _gguf_target(asked, known, files) if engine == "llamacpp" else (known.get("repository", _folder(asked.target)), ())
     replica = _Replica(asked, target, found.where.gpus, limits)
     both, config, told = _vllm(replica, drafting, version) if isinstance(version, Version) else _other(replica, drafting, version)
     said = () if version.caution is None else (version.caution.message,)
@@ -129,8 +127,22 @@ def launch_commands(
         starts=dict(zip((Arm.BASELINE, Arm.SPECULATIVE), both, strict=True)),
         config=config,
         draft=draft,
-        notes=(*notes, *named, *told, *_about_target(asked, engine), *said),
+        notes=(*notes, *told, *_about_target(asked, engine), *said),
     )
+
+
+def checkpoints(asked: Asked) -> tuple[str, str | None, tuple[str, ...]]:
+    """What a server loads: the target, the draft (None where the method needs none), and what to note about them."""
+    known = _checkpoint(asked.target)
+    draft, notes = _draft(asked, known)
+    return known.get("repository", _folder(asked.target)), draft, notes
+
+
+def replica_arguments(asked: Asked, limits: Mapping[str, int]) -> tuple[str, ...]:
+    """What both of vLLM's arms are started with, so that they run what was analysed."""
+    quantized = ("--quantization", "fp8") if asked.dtype is Dtype.FP8 else ()
+    room = ("--gpu-memory-utilization", f"{asked.utilisation:g}")
+    return (*quantized, *room, *(part for name, value in limits.items() for part in (name, str(value))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,20 +154,13 @@ class _Replica:
     gpus: int
     limits: Mapping[str, int]
 
-    @property
-    def quantization(self) -> str | None:
-        """What the weights are quantised to as they are loaded."""
-        return "fp8" if self.asked.dtype is Dtype.FP8 else None
-
 
 Both = tuple[tuple[ServerStart, ServerStart], dict[str, Any], tuple[str, ...]]  # baseline and speculative, configuration, notes
 
 
 def _vllm(replica: _Replica, drafting: Drafting, version: Version) -> Both:
     config = vllm.speculative_config(drafting, version)
-    quantized = () if replica.quantization is None else ("--quantization", replica.quantization)
-    room = ("--gpu-memory-utilization", f"{replica.asked.utilisation:g}")
-    extra = (*quantized, *room, *(part for name, value in replica.limits.items() for part in (name, str(value))))
+    extra = replica_arguments(replica.asked, replica.limits)
     arms = [
         vllm.launch_command(replica.target, speculation=each, gpus=replica.gpus, version=version, extra=extra) for each in (None, config)
     ]
@@ -176,7 +181,7 @@ def _other(replica: _Replica, drafting: Drafting, version: Release) -> Both:
                 gpus=replica.gpus,
                 memory_share=share,
                 limits=limits,
-                quantization=replica.quantization,
+                quantization="fp8" if replica.asked.dtype is Dtype.FP8 else None,
             )
             for each in (None, (options, files))
         )
@@ -212,20 +217,17 @@ def _folder(target: str) -> str:
     return str(path.parent) if path is not None and path.is_file() else target
 
 
-def _gguf_target(asked: Asked, known: Mapping[str, Any], files: Gguf) -> tuple[str, tuple[str, ...]]:
-    """The target's GGUF file, and what to note where none was given."""
-    if files.target is not None:
-        return files.target, ()
-    name = known.get("repository", asked.target)
-    return UNNAMED_GGUF, (f"put the GGUF file of {name} where {UNNAMED_GGUF} stands (convert_hf_to_gguf.py makes one), or give --gguf",)
-
-
-def _gguf_draft(asked: Asked, files: Gguf) -> tuple[str | None, tuple[str, ...]]:
-    """The draft's GGUF file, and what to note where none was given."""
-    if files.draft is not None or asked.method not in NEED_CHECKPOINT:
-        return files.draft, ()
-    name = f"of {asked.draft} " if asked.draft is not None else ""
-    return UNNAMED_DRAFT_GGUF, (f"put the draft's GGUF file {name}where {UNNAMED_DRAFT_GGUF} stands, or give --draft-gguf",)
+def _gguf_files(asked: Asked, files: Gguf) -> tuple[str, str | None, tuple[str, ...]]:
+    """The files of target and draft (None where the method needs none), and what to note where one was not named."""
+    notes = []
+    if files.target is None:
+        name = _checkpoint(asked.target).get("repository", asked.target)
+        notes.append(f"put the GGUF file of {name} where {UNNAMED_GGUF} stands (convert_hf_to_gguf.py makes one), or give --gguf")
+    draft = files.draft
+    if draft is None and asked.method in NEED_CHECKPOINT:
+        draft, name = UNNAMED_DRAFT_GGUF, f"of {asked.draft} " if asked.draft is not None else ""
+        notes.append(f"put the draft's GGUF file {name}where {UNNAMED_DRAFT_GGUF} stands, or give --draft-gguf")
+    return files.target or UNNAMED_GGUF, draft, tuple(notes)
 
 
 def _checkpoint(target: str) -> dict[str, Any]:

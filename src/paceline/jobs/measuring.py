@@ -22,7 +22,7 @@ from paceline.live.fake_pair import fake_servers
 from paceline.live.fake_server_faults import NO_FAULTS
 from paceline.run import Arm, Evidence, Run
 
-__all__ = ["Measured", "measured_pairs", "rehearsed"]
+__all__ = ["Measured", "Quiet", "measured_pairs", "plan_of", "rehearsed"]
 
 MOST_IN_FLIGHT = 16
 REHEARSED_TOKENS = 64
@@ -39,7 +39,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class _Quiet:
+class Quiet:
     """Who tells only what begins."""
 
     tell: Callable[[str], None]
@@ -61,12 +61,12 @@ def measured_pairs(asked: BenchAsked, folder: Path, *, resume: bool, step: Calla
         KeyboardInterrupt: it was stopped; what was finished is in the folder.
 
     """
-    return _measured(asked, BenchFolder(folder), _Quiet(step), resume=resume and (folder / "bench.json").is_file())
+    return _measured(asked, BenchFolder(folder), Quiet(step), resume=resume and (folder / "bench.json").is_file())
 
 
 def _measured(asked: BenchAsked, folder: BenchFolder, watcher: Watcher, *, resume: bool) -> tuple[Measured, ...]:
     bench = prepared(asked, progress=lambda _: None)
-    folder.open({**_plan(asked), "inputs": dict(bench.to_ask.inputs)}, arms=tuple(bench.servers), resume=resume)
+    folder.open({**plan_of(asked), "inputs": dict(bench.to_ask.inputs)}, arms=tuple(bench.servers), resume=resume)
     try:
         if not measure_servers(bench, folder, watcher):
             raise KeyboardInterrupt
@@ -81,7 +81,8 @@ def _measured(asked: BenchAsked, folder: BenchFolder, watcher: Watcher, *, resum
     return tuple(found)
 
 
-def _plan(asked: BenchAsked) -> Mapping[str, object]:
+def plan_of(asked: BenchAsked) -> Mapping[str, object]:
+    """What a measurement's folder holds it to."""
     return {
         "requests": asked.asking.requests,
         "concurrency": list(asked.concurrencies),
@@ -144,7 +145,7 @@ def rehearsed(
             speculation=found.speculation,
             tokenizer=None,
         )
-        (seen,) = _measured(asked, BenchFolder(folder), _Quiet(step), resume=False)
+        (seen,) = _measured(asked, BenchFolder(folder), Quiet(step), resume=False)
     return replace(seen, baseline=_as_simulated(seen.baseline), speculative=_as_simulated(seen.speculative))
 
 

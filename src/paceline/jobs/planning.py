@@ -18,7 +18,6 @@ from paceline.jobs.scenario import Scenario
 from paceline.plan import Plan
 from paceline.report.page import Comparison
 from paceline.run import Arm, Run
-from paceline.servers.vllm.versions import Version
 from paceline.speculation.method import Speculation
 from paceline.stats.paired import speedup_spread, two_arms
 
@@ -33,11 +32,11 @@ ERROR_RATE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """Where a plan is for: the scenario, its launch commands, the server's version, segments' shares of generated tokens, and traffic."""
+    """Where a plan is for: the scenario, its launch commands, the engine with its version, segments' shares of tokens, and traffic."""
 
     scenario: Scenario
     commands: Commands
-    version: Version
+    engine: str
     shares: Mapping[str, float]
     requests_per_s: float | None
 
@@ -81,7 +80,7 @@ def planned(where: Circumstances, comparisons: tuple[Comparison, ...], *, policy
         target=where.scenario.target.name,
         speculation=where.scenario.speculation,
         draft=where.commands.draft,
-        engine=f"vllm {where.version}",
+        engine=where.engine,
         baseline_command=where.commands.baseline,
         speculative_command=where.commands.speculative,
         segments=where.shares,

@@ -23,10 +23,12 @@ from paceline.files.whole import make_folder, write_text
 from paceline.forecast.speedup import ForecastRow, Lengths, forecast
 from paceline.forecast.when_not import Condition, Pairing, when_not
 from paceline.jobs.acceptance import AskedAcceptance, KnownAcceptance, choose
+from paceline.jobs.arm_commands import Launching
 from paceline.jobs.asking import Asking
 from paceline.jobs.bench_asked import BenchAsked
 from paceline.jobs.labels import described, labelled, model_range, with_arguments
 from paceline.jobs.launch import Commands, launch_commands
+from paceline.jobs.launching import commands_of, engine_of, launch_dict, launch_notes, launched_pairs
 from paceline.jobs.measuring import Measured, measured_pairs, rehearsed
 from paceline.jobs.planning import Circumstances, compared, output_shares, planned
 from paceline.jobs.scenario import Asked, Scenario, config_hashes, scenario
@@ -59,7 +61,9 @@ RUN_NAME = re.compile(r"c\d{4,}-(baseline|speculative)\.json")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What was asked for. `servers` None: both arms are simulated, and with `rehearse` measured on fake servers too."""
+    """What was asked for. `servers` None: both arms are simulated, and with `rehearse` measured on fake servers too. `launching`: the
+    servers are started here, one after the other; without `hardware_told` nobody said what they run on.
+    """
 
     traffic: tuple[str, ...]
     asked: Asked
@@ -72,6 +76,8 @@ class Job:
     version: Version
     ngram: tuple[int, int]
     servers: BenchAsked | None
+    launching: Launching | None
+    hardware_told: bool
     resume: bool
     rehearse: bool
     arguments: Mapping[str, Any]
@@ -135,7 +141,7 @@ class Rollout:
         return (*why_not, *self.traffic.notes, *self.traffic.warnings, *self.commands.notes)
 
 
-DECISIONS = ("replay.json", "forecast.json", "verdict.json", "plan.md", "plan.json", "report.html")
+DECISIONS = ("replay.json", "forecast.json", "launch.json", "verdict.json", "plan.md", "plan.json", "report.html")
 SKILLS = "skill-*-rollout.md"
 
 
@@ -174,12 +180,12 @@ def roll_out(job: Job, out: Path, *, reading: Callable[[int], None], step: Calla
     """
     found = scenario(job.asked)
     need_seats(job.concurrencies[-1], job.simulation)
-    commands = launch_commands(
-        job.asked, found, job.version, ngram=job.ngram, limits=limits_of(job.simulation.max_requests, job.simulation.token_budget)
-    )
+    commands = _commands(job, found)
     step("reading traffic and replaying drafts")
     traffic = load_traffic(job.traffic, job.reading, progress=reading)
-    measured = () if job.servers is None else measured_pairs(job.servers, out / "bench", resume=job.resume, step=step)
+    measured = _measured(job, out, step)
+    if job.launching is not None:
+        commands = replace(commands, notes=launch_notes(job.launching, measured, hardware_told=job.hardware_told))
     _need_length(measured, found.speculation.draft_tokens)
     known = _acceptance(job, found, traffic, _accepted_in(measured, out))
     folder = _Folder(out)
@@ -198,14 +204,14 @@ def roll_out(job: Job, out: Path, *, reading: Callable[[int], None], step: Calla
             range_ = model_range(next(row for row in rows if row.concurrency == concurrency))
             arms = _simulated(job, found, traffic, known, concurrency, range_=range_)
         else:
-            arms = _described(pair, found)
+            arms = _described(job, pair, found)
         for run in arms:
             folder.write(f"runs/c{concurrency:04d}-{run.arm.value}.json", run_to_json(run))
         comparisons.append(compared(*arms, policy=job.policy, seed=job.simulation.seed))
     rehearsal = _rehearsal(job, found, known, out, step) if job.rehearse and job.servers is None else None
     step("deciding, planning and writing the report")
     shares = output_shares(comparisons[-1].baseline)  # of the runs and not of the log, so that `plan` makes the same plan of the folder
-    circumstances = Circumstances(found, commands, job.version, shares, job.requests_per_s)
+    circumstances = Circumstances(found, commands, _engine(job, measured), shares, job.requests_per_s)
     plan = planned(circumstances, tuple(comparisons), policy=job.policy)
     done = Rollout(found, traffic, known, rows, conditions, tuple(comparisons), plan, commands, rehearsal)
     _write_decision(job, done, folder, rng)
@@ -235,9 +241,30 @@ def _accepted_in(measured: tuple[Measured, ...], out: Path) -> Path | None:
     return out / "bench" / "runs" / f"c{max(known):04d}-speculative.json" if known else None
 
 
-def _described(pair: Measured, found: Scenario) -> tuple[Run, Run]:
+def _commands(job: Job, found: Scenario) -> Commands:
+    """How both arms are started: here, or in production."""
+    if job.launching is not None:
+        return commands_of(job.launching)
+    limits = limits_of(job.simulation.max_requests, job.simulation.token_budget)
+    return launch_commands(job.asked, found, job.version, ngram=job.ngram, limits=limits)
+
+
+def _measured(job: Job, out: Path, step: Callable[[str], None]) -> tuple[Measured, ...]:
+    """Both arms of real servers, nothing where none was asked for."""
+    if job.servers is None:
+        return ()
+    if job.launching is None:
+        return measured_pairs(job.servers, out / "bench", resume=job.resume, step=step)
+    return launched_pairs(job.servers, job.launching, out / "bench", resume=job.resume, step=step)
+
+
+def _engine(job: Job, measured: tuple[Measured, ...]) -> str:
+    return f"vllm {job.version}" if job.launching is None else engine_of(job.launching, measured)
+
+
+def _described(job: Job, pair: Measured, found: Scenario) -> tuple[Run, Run]:
     """The measured runs, with the target and hardware that the user stated for them."""
-    told = described(found)
+    told = {name: each for name, each in described(found).items() if job.hardware_told or name != "hardware"}
     return with_arguments(pair.baseline, told), with_arguments(pair.speculative, told)
 
 
@@ -302,6 +329,9 @@ def _write_decision(job: Job, done: Rollout, folder: _Folder, rng: np.random.Gen
     markdown = plan_markdown(done.plan, verdicts)
     folder.write("plan.md", markdown)
     folder.write("plan.json", _json("plan", job, done.traffic, plan_dict(done.plan)))
+    if job.launching is not None:
+        told = launch_dict(job.launching, (production.baseline, production.speculative))
+        folder.write("launch.json", _json("launch", job, done.traffic, told))
     folder.write("manifests/baseline.sh", f"#!/bin/sh\nexec {done.commands.baseline}\n")
     folder.write("manifests/speculative.sh", f"#!/bin/sh\nexec {done.commands.speculative}\n")
     folder.write(

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from paceline.errors import ascii_controls
+from paceline.forecast.activations import ActivationAnswer
 from paceline.forecast.draft_memory import MemoryAnswer
 from paceline.forecast.lesson import FLOOR_ALPHA, Answer, Deviation, Lesson
 from paceline.forecast.speedup import ForecastRow
@@ -17,6 +18,7 @@ from paceline.speculation.acceptance import Acceptance
 from paceline.verdict import Estimate
 
 __all__ = [
+    "activations_dict",
     "blend_dict",
     "blend_text",
     "forecast_dict",
@@ -215,13 +217,29 @@ def _draft_bytes(draft: DraftShape) -> int:
     return 2 * draft.parameters + draft.integer_bytes
 
 
-def memory_text(answer: MemoryAnswer, draft: DraftShape | None, *, context_tokens: int) -> str:
-    """What the draft takes and what that costs."""
+def activations_dict(answer: ActivationAnswer) -> dict[str, Any]:
+    """Bytes per GPU in the largest step, and the requests that fit where they come out of the KV pool."""
+    arms = {
+        name: asdict(each) | {"peak_bytes": each.peak_bytes}
+        for name, each in (("plain", answer.plain), ("speculative", answer.speculative))
+    }
+    return arms | {
+        "plain_requests": answer.plain_requests,
+        "speculative_requests": answer.speculative_requests,
+        "above_bytes": answer.above_bytes,
+        "fits_above": answer.fits_above,
+    }
+
+
+def memory_text(answer: MemoryAnswer, draft: DraftShape | None, activations: ActivationAnswer, *, context_tokens: int, stored: bool) -> str:
+    """What the draft takes and what that costs; `stored` says that its own tensors were counted."""
+    source = "as its files have it" if stored else "in bf16"
     own = (
         "nothing on the GPU"
         if draft is None
-        else f"{ascii_controls(draft.name)}: {draft.parameters / 1e9:.3f} B parameters, {_gigabytes(_draft_bytes(draft))} in bf16"
+        else f"{ascii_controls(draft.name)}: {draft.parameters / 1e9:.3f} B parameters, {_gigabytes(_draft_bytes(draft))} {source}"
     )
+    plain, speculative = activations.plain, activations.speculative
     rows = [
         ("target weights per GPU", _gigabytes(answer.target_weight_bytes), _gigabytes(answer.target_weight_bytes)),
         ("draft weights per GPU", MISSING, _gigabytes(answer.draft_weight_bytes)),
@@ -233,10 +251,19 @@ def memory_text(answer: MemoryAnswer, draft: DraftShape | None, *, context_token
         ("KV pool per GPU", _gigabytes(answer.plain_pool_bytes), _gigabytes(answer.speculative_pool_bytes)),
         ("tokens of context that fit", f"{answer.plain_kv_tokens:,}", f"{answer.speculative_kv_tokens:,}"),
         (f"requests at {context_tokens:,} tokens", f"{answer.plain_requests:,}", f"{answer.speculative_requests:,}"),
+        ("logits per GPU", _gigabytes(plain.logits_bytes), _gigabytes(speculative.logits_bytes + speculative.draft_logits_bytes)),
+        ("states kept for the draft", MISSING, _gigabytes(speculative.kept_state_bytes)),
+        ("activations per GPU, at most", _gigabytes(plain.peak_bytes), _gigabytes(speculative.peak_bytes)),
+        ("requests, activations taken out", f"{activations.plain_requests:,}", f"{activations.speculative_requests:,}"),
     ]
     slots = f"{answer.lookahead_tokens} look-ahead slots each included"
     lost = f"the draft costs {answer.requests_lost} of {answer.plain_requests} requests, {slots}"
-    return "\n\n".join([own, columns(("", "plain", "with drafts"), rows), lost])
+    room = f"the {_gigabytes(activations.above_bytes)} per GPU above the engine's share"
+    above = (
+        f"vLLM takes activations out of the KV pool, SGLang leaves them {room}: "
+        f"{'they fit' if activations.fits_above else 'they do not fit with drafts; lower --memory-utilisation'}"
+    )
+    return "\n\n".join([own, columns(("", "plain", "with drafts"), rows), above, lost])
 
 
 def _gigabytes(size_bytes: float) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.errors import BadInputError, printable
+from paceline.servers.batch_ranges import BatchRange
 from paceline.speculation.method import Method, Tree
 from paceline.verdict import Caution
 
@@ -64,8 +65,7 @@ class Drafting:
         draft_tokens: K.
         tree: the draft tree, None for a chain.
         ngram: what prompt lookup matches, None for other methods.
-        by_batch_size: the draft length that is best at some batch sizes, 0 for none; None for one K at all of them.
-        most_requests: requests the server runs at once, the end of such a table.
+        by_batch: draft length by ranges of batch sizes, from 1 on without gaps, 0 for none; None for one K at all of them.
 
     """
 
@@ -74,8 +74,7 @@ class Drafting:
     draft_tokens: int
     tree: Tree | None
     ngram: NgramLengths | None
-    by_batch_size: Mapping[int, int] | None
-    most_requests: int
+    by_batch: tuple[BatchRange, ...] | None
 
 
 @dataclass(frozen=True, slots=True)

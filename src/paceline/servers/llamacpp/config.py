@@ -30,7 +30,7 @@ def speculative_options(drafting: Drafting) -> dict[str, str]:
     """
     if drafting.method not in TYPES:
         raise BadInputError(f"llama.cpp has no {drafting.method.value}; it drafts by {', '.join(each.value for each in TYPES)}")
-    if drafting.tree is not None or drafting.by_batch_size is not None:
+    if drafting.tree is not None or drafting.by_batch is not None:
         raise BadInputError("llama-server drafts chains of one length; leave out the tree and the table by batch size")
     need_draft(drafting)
     options = {"--spec-type": TYPES[drafting.method]}

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paceline.errors import BadInputError
-from paceline.servers.batch_ranges import batch_ranges
+from paceline.servers.batch_ranges import BatchRange, batch_ranges
 
-__all__ = ["adaptive_config", "start_steps"]
+__all__ = ["adaptive_config", "adaptive_of_ranges", "start_steps"]
 
 SMOOTHING = {"ema_alpha": 0.2, "update_interval": 5, "warmup_batches": 10}
 HYSTERESIS = {"up_hysteresis": 0.0, "down_hysteresis": -0.25, "ceiling_coeff": 0.0}
@@ -28,7 +28,11 @@ def adaptive_config(best: Sequence[Mapping[int, int]], *, most_requests: int) ->
     """
     if not best:
         raise BadInputError("no acceptance to adapt to; give at least one")
-    tables = [batch_ranges(each, most_requests=most_requests) for each in best]
+    return adaptive_of_ranges([batch_ranges(each, most_requests=most_requests) for each in best])
+
+
+def adaptive_of_ranges(tables: Sequence[Sequence[BatchRange]]) -> dict[str, Any]:
+    """The configuration whose candidates at a batch size are the draft lengths that the tables have there; each is without gaps."""
     starts = sorted({start for table in tables for start, _, _ in table})
     candidates = {
         start: sorted({length for table in tables for first, last, length in table if first <= start <= last}) for start in starts

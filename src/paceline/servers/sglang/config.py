@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from paceline.errors import BadInputError
 from paceline.servers.server_start import Drafting, Release, ServerStart, need_draft, need_name
-from paceline.servers.sglang.adaptive import adaptive_config, start_steps
+from paceline.servers.sglang.adaptive import adaptive_of_ranges, start_steps
 from paceline.speculation.method import Method
 
 __all__ = ["server_start", "speculative_notes", "speculative_options"]
@@ -43,7 +43,7 @@ def speculative_options(drafting: Drafting, version: Release) -> tuple[dict[str,
     options: dict[str, str | None] = {"--speculative-algorithm": algorithm}
     if drafting.draft is not None:
         options["--speculative-draft-model-path"] = drafting.draft
-    if drafting.by_batch_size is not None:
+    if drafting.by_batch is not None:
         return _adaptive(drafting, options, version)
     tree = drafting.tree
     depth, topk, nodes = (drafting.draft_tokens, 1, drafting.draft_tokens) if tree is None else (tree.depth, tree.topk, tree.nodes)
@@ -77,8 +77,8 @@ def _adaptive(drafting: Drafting, options: dict[str, str | None], version: Relea
             f"draft lengths by batch size need SGLang 0.5.11 or later, method eagle or eagle3 and no tree; {version} with "
             f"{drafting.method.value} drafts one length"
         )
-    assert drafting.by_batch_size is not None
-    config = adaptive_config([drafting.by_batch_size], most_requests=drafting.most_requests)
+    assert drafting.by_batch is not None
+    config = adaptive_of_ranges([drafting.by_batch])
     steps = start_steps(config)
     if steps == 0:
         raise BadInputError("the table drafts nothing at any batch size; leave speculation out")

@@ -10,7 +10,7 @@ from typing import Any
 
 from paceline.errors import BadInputError
 from paceline.servers.server_start import Drafting, Release, ServerStart, need_draft, need_name
-from paceline.servers.tensorrt_llm.schedule import draft_len_schedule
+from paceline.servers.tensorrt_llm.schedule import schedule_of_ranges
 from paceline.servers.yaml_text import yaml_text
 from paceline.speculation.method import Method
 
@@ -50,9 +50,9 @@ def speculative_config(drafting: Drafting, version: Release) -> dict[str, Any]:
 
 def _length(drafting: Drafting, *, newer: bool) -> dict[str, Any]:
     name = "num_nextn_predict_layers" if drafting.method is Method.MTP and not newer else "max_draft_len"
-    if drafting.by_batch_size is None:
+    if drafting.by_batch is None:
         return {name: drafting.draft_tokens}
-    schedule = draft_len_schedule(drafting.by_batch_size, most_requests=drafting.most_requests)
+    schedule = schedule_of_ranges(drafting.by_batch)
     if schedule is None:
         raise BadInputError("a draft_len_schedule has to draft at the smallest batch size; give it a length above 0, or take another table")
     return {name: schedule[min(schedule)], "draft_len_schedule": schedule}
@@ -60,7 +60,7 @@ def _length(drafting: Drafting, *, newer: bool) -> dict[str, Any]:
 
 def _tree(drafting: Drafting, *, newer: bool) -> dict[str, Any]:
     tree = drafting.tree
-    if drafting.method is not Method.EAGLE3 or not newer or drafting.by_batch_size is not None:
+    if drafting.method is not Method.EAGLE3 or not newer or drafting.by_batch is not None:
         raise BadInputError("TensorRT-LLM drafts trees with eagle3 from 1.3 on, without a table by batch size; leave out the tree")
     assert tree is not None
     return {"use_dynamic_tree": True, "dynamic_tree_max_topK": tree.topk, "max_total_draft_tokens": tree.nodes}

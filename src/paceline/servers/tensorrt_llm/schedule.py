@@ -4,11 +4,11 @@ A key is the largest batch size of its range, and beyond the last key nothing is
 `max_draft_len`, so later ones are cut to it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from paceline.servers.batch_ranges import batch_ranges
+from paceline.servers.batch_ranges import BatchRange, batch_ranges
 
-__all__ = ["draft_len_schedule"]
+__all__ = ["draft_len_schedule", "schedule_of_ranges"]
 
 
 def draft_len_schedule(best: Mapping[int, int], *, most_requests: int) -> dict[int, int] | None:
@@ -18,7 +18,11 @@ def draft_len_schedule(best: Mapping[int, int], *, most_requests: int) -> dict[i
         BadInputError: as `batch_ranges`.
 
     """
-    ranges = batch_ranges(best, most_requests=most_requests)
+    return schedule_of_ranges(batch_ranges(best, most_requests=most_requests))
+
+
+def schedule_of_ranges(ranges: Sequence[BatchRange]) -> dict[int, int] | None:
+    """The same from ranges without gaps."""
     longest = ranges[0][2]
     if longest == 0:
         return None

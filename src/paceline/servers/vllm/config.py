@@ -44,7 +44,7 @@ def speculative_config(drafting: Drafting, version: Version) -> dict[str, Any]:
         raise BadInputError(f"vLLM drafts chains and has no {method.value}; take eagle3, or SGLang for trees")
     need_method(NAMES[method], version)
     need_draft(drafting)
-    table = None if drafting.by_batch_size is None else _table(drafting, version)
+    table = None if drafting.by_batch is None else _table(drafting, version)
     draft_tokens = drafting.draft_tokens if table is None else max(length for _, _, length in table)
     most = max_draft_tokens(version)
     if not 1 <= draft_tokens <= most:
@@ -65,8 +65,8 @@ def _table(drafting: Drafting, version: Version) -> list[list[int]]:
             f"vLLM {version} has no draft length by batch size; {written(TABLE_SINCE)} and later have, and disable_by_batch_size worked "
             "on the V0 engine only"
         )
-    assert drafting.by_batch_size is not None
-    return batch_size_table(drafting.by_batch_size, most_requests=drafting.most_requests)
+    assert drafting.by_batch is not None
+    return [list(each) for each in drafting.by_batch]
 
 
 def batch_size_table(best: Mapping[int, int], *, most_requests: int) -> list[list[int]]:
