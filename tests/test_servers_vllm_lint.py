@@ -98,6 +98,8 @@ def test_a_configuration_as_documented_has_no_error(speculative: dict[str, Any])
         (NGRAM | {"attention_backend": "no-such"}, "0.32.0", {"unknown_choice"}),
         (NGRAM | {"quantization": "no-such"}, "0.32.0", set()),
         (EAGLE3 | {"quantization": "no-such"}, "0.32.0", {"unknown_choice"}),
+        (EAGLE3 | {"quantization": "fbgemm_fp8"}, "0.32.0", {"unknown_choice"}),
+        (EAGLE3 | {"quantization": "AWQ"}, "0.32.0", set()),
         (NGRAM | {"suffix_decoding_min_token_prob": 2}, "0.32.0", set()),
         ({"method": "suffix", "suffix_decoding_min_token_prob": 2}, "0.32.0", {"out_of_range"}),
         (NGRAM | {"tensor_parallel_size": 1}, "0.32.0", {"wrong_key"}),
@@ -334,6 +336,7 @@ def test_a_budget_below_the_sequences_or_their_drafts_is_refused() -> None:
         (MTP, MTP_LAYERS, None, {}, set()),
         (MTP | {"num_speculative_tokens": 3}, MTP_LAYERS, None, {}, {"not_a_multiple"}),
         (MTP | {"num_speculative_tokens": 4}, MTP_LAYERS, None, {}, set()),
+        (DRAFT | {"method": "medusa", "num_speculative_tokens": 3}, LLAMA, MTP_LAYERS, {}, set()),
         (DRAFT | {"parallel_drafting": True}, LLAMA, LLAMA, {}, {"no_mask_token"}),
         (DRAFT | {"parallel_drafting": True}, LLAMA, LLAMA | {"pard_token": 7}, {}, set()),
         (

@@ -143,7 +143,8 @@ def _asked(folders: Mapping[str, str], rng: Random, *, changes: int) -> Asked:
         elif kind == "draft":
             speculative |= {"method": "draft_model", "model": folders[rng.choice(DRAFTS)], "max_model_len": rng.choice(LENGTHS)}
         elif kind == "flag":
-            flags += [folders.get(word, word) for word in rng.choice(FLAGS) if word not in flags]
+            more = rng.choice(FLAGS)
+            flags += [] if set(more) & set(flags) else [folders.get(word, word) for word in more]
         elif kind == "model":
             speculative["model"] = rng.choice([*folders.values(), "[gram]", "ngram", 3, None])
         elif kind == "method":

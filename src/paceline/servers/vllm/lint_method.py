@@ -30,7 +30,8 @@ BY_CLASS = (
     ("Qwen3OmniDSparkModel", "dspark"),
     ("Gemma4DSparkModel", "dspark"),
 )
-BY_TYPE = ("medusa", "mlp_speculator")
+MEDUSA = "medusa"
+BY_TYPE = (MEDUSA, "mlp_speculator")
 AS_STATED = ("custom_class", "dflash", "dspark", "eagle", "eagle3", "extract_hidden_states", "ngram", "ngram_gpu", "suffix")
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 DOTTED_SINCE = (0, 26, 0)
@@ -74,7 +75,9 @@ def chosen_method(speculative: Mapping[str, Any], *, target: str | None, draft: 
     for part, other in BY_NAME:
         if part in drafting.lower() and other in known:
             return Chosen(name=other, stated=stated, sure=True)
-    return Chosen(name=(draft and _by_checkpoint(draft, version)) or name, stated=stated, sure=draft is not None)
+    # a checkpoint that is said to be Medusa's is read as one, whatever it says itself
+    own = None if draft is None or name == MEDUSA else _by_checkpoint(draft, version)
+    return Chosen(name=own or name, stated=stated, sure=draft is not None or name == MEDUSA)
 
 
 def predicted_layers(checkpoint: Checkpoint, version: Version) -> int | None:
