@@ -16,7 +16,6 @@ from paceline.servers.vllm.versions import (
     need_method,
     oldest_launchable,
     parse_version,
-    unknown_key_policy,
     usable_methods,
     vllm_version,
 )
@@ -171,15 +170,6 @@ def test_every_row_of_the_table_has_a_source_and_known_versions() -> None:
             assert row["source"]
             assert {row[end] for end in ("since", "until") if end in row} <= {*KNOWN}
             assert parse_version(row.get("since", "0.0.0")) <= parse_version(row.get("until", "9.0.0"))
-
-
-@pytest.mark.parametrize(
-    ("version", "policy"),
-    [("0.8.1", "unsupported"), ("0.9.0", "error"), ("0.9.1", "ignored"), ("0.15.1", "ignored"), ("0.16.0", "error"), ("0.33.0", "error")],
-)
-def test_a_typo_in_the_configuration_is_silent_in_some_versions(version: str, policy: str) -> None:
-    """Whoever writes num_spec_tokens on 0.9.1 to 0.15.1: vLLM drops it without a word, so we must say it."""
-    assert unknown_key_policy(vllm_version(version)) == policy
 
 
 def test_flags_and_limits_change_with_the_version() -> None:

@@ -45,6 +45,9 @@ POOLS: Mapping[str, Sequence[Any]] = {
 STRANGE = ["num_spec_tokens", "num_draft_tokens", "ngram_prompt_lookup_max", "speculative_model", "temperature", "draft_model"]
 METHODS = ["ngram", "ngram_gpu", "suffix", "draft_model", "eagle", "eagle3", "medusa", "mtp", "mimo_mtp", "custom_class", "dflash"]
 WRONG_METHODS = ["eagle-3", "EAGLE3", "[ngram]", "lookahead", "nextn", "", 3, None, "mlp_speculator"]
+KINDS = [*["key"] * 8, *["flag"] * 4, "model", "model", "draft", "draft", "method", "missing", "strange", "key of another version"]
+DRAFTS = ["draft", "draft-short", "draft-six-heads", "draft-other-words", "head-of-eagle3", "empty"]
+LENGTHS = [None, 512, 2048, 4096, 100_000]
 FLAGS: Sequence[Sequence[str]] = [
     ["--tensor-parallel-size", "2"],
     ["--tensor-parallel-size", "3"],
@@ -105,6 +108,7 @@ def made_folders(root: Path, served: Mapping[str, Any]) -> dict[str, str]:
         "eagle3-by-name": {**small, **heads, "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 1000},
         "head-of-eagle": {**small, **heads},
         "eagle-by-name": {**small, **heads},
+        "head-of-dflash": {**small, **heads, "architectures": ["DFlashDraftModel"], "model_type": "qwen3"},
         "medusa-head": {"model_type": "medusa", "architectures": ["MedusaModel"], "hidden_size": 512, "vocab_size": 49152, "num_heads": 3},
         "mtp-layers": {**small, "model_type": "qwen2", "architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 3},
         "no-head": {**small, **heads, "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]},
@@ -132,12 +136,15 @@ def _asked(folders: Mapping[str, str], rng: Random, *, changes: int) -> Asked:
     target, speculative = _working(method, folders, rng)
     flags: list[str] = []
     for _ in range(changes):
-        kind = rng.choice(("key", "key", "key", "flag", "model", "method", "missing", "strange"))
-        if kind == "key":
-            row = rng.choice(_rows())
+        kind = rng.choice(KINDS)
+        if kind in ("key", "key of another version"):
+            row = rng.choice(_rows(here=kind == "key"))
             speculative[row["name"]] = rng.choice(_pool(row))
+        elif kind == "draft":
+            speculative |= {"method": "draft_model", "model": folders[rng.choice(DRAFTS)], "max_model_len": rng.choice(LENGTHS)}
         elif kind == "flag":
-            flags += [folders.get(word, word) for word in rng.choice(FLAGS) if word not in flags]
+            more = rng.choice(FLAGS)
+            flags += [] if set(more) & set(flags) else [folders.get(word, word) for word in more]
         elif kind == "model":
             speculative["model"] = rng.choice([*folders.values(), "[gram]", "ngram", 3, None])
         elif kind == "method":
@@ -158,7 +165,7 @@ def _working(method: str, folders: Mapping[str, str], rng: Random) -> tuple[str,
         "medusa": ["medusa-head"],
         "mtp": ["mtp-layers"],
         "mimo_mtp": ["mtp-layers"],
-        "dflash": ["head-of-eagle"],
+        "dflash": ["head-of-dflash"],
     }
     target = folders[rng.choice(("target", "target", "target-short"))]
     speculative: dict[str, Any] = {"method": method, "num_speculative_tokens": 6 if "mtp" in method else 4}
@@ -178,9 +185,9 @@ def _working(method: str, folders: Mapping[str, str], rng: Random) -> tuple[str,
     return target, speculative
 
 
-def _rows() -> list[Mapping[str, Any]]:
-    """Every key of --speculative-config, those of other versions too."""
-    return list(table("servers/vllm_fields")["fields"])
+def _rows(*, here: bool) -> list[Mapping[str, Any]]:
+    """The keys of --speculative-config in this version, or those of the others."""
+    return [row for row in table("servers/vllm_fields")["fields"] if holds(row, vllm_version(VERSION)) == here]
 
 
 def _pool(row: Mapping[str, Any]) -> Sequence[Any]:

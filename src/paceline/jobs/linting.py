@@ -23,15 +23,12 @@ from paceline.servers.tensorrt_llm.lint import lint as lint_tensorrt_llm
 from paceline.servers.tensorrt_llm.lint import tensorrt_llm_version
 from paceline.servers.vllm.lint import drafting_of
 from paceline.servers.vllm.lint import lint as lint_vllm
-from paceline.servers.vllm.lint_draft import METHODS_WITH_MODEL
+from paceline.servers.vllm.lint_method import CHECKPOINT_METHODS
 from paceline.servers.vllm.versions import vllm_version
 from paceline.verdict import Caution
 
 __all__ = ["Folders", "Linted", "lint_servers"]
 
-# Both judge it; vLLM's own lint knows from which version on.
-TOLD_BY_VLLM = ("vocabulary_sizes_differ", "draft_heads_do_not_divide")
-TARGET_FLAGS = {"vllm": "--model", "sglang": "--model-path", "llamacpp": "--model", "tensorrt_llm": "--model"}
 DRAFT_FLAGS = {"sglang": "--speculative-draft-model-path", "llamacpp": "--spec-draft-model"}
 METHOD_FLAGS = {"sglang": "--speculative-algorithm", "llamacpp": "--spec-type"}
 
@@ -88,7 +85,7 @@ def _linted(config: ServedConfig, engine: str, version: str, folders: Folders, r
         parts, caution = release.answers, release.caution
         drafting = drafting_of(config, release, target=target, draft=draft)
         method = None if drafting is None else drafting.method
-        found += no_draft if method in METHODS_WITH_MODEL else ()
+        found += no_draft if method in CHECKPOINT_METHODS else ()
     else:
         if requests_use:
             raise BadInputError("--requests-use is known for vllm only; leave it out")
@@ -98,16 +95,17 @@ def _linted(config: ServedConfig, engine: str, version: str, folders: Folders, r
         parts, caution = other.parts, other.caution
         stated = config.flags.get(METHOD_FLAGS.get(engine, ""))
         method = stated if isinstance(stated, str) else None
-    if target is not None and draft is not None and (engine != "vllm" or method in METHODS_WITH_MODEL):
-        found += _pair(target, draft, config, engine=engine, parts=parts, method=method)
+    if target is not None and draft is not None and (engine != "vllm" or method in CHECKPOINT_METHODS):
+        told = {each.code for each in found}  # vLLM's own lint knows from which version on it is so
+        found += [each for each in _pair(target, draft, config, engine=engine, parts=parts, method=method) if each.code not in told]
     return Linted(config, worst_first(tuple(found)), () if caution is None else (caution,))
 
 
 def _pair(
     target: Checkpoint, draft: Checkpoint, config: ServedConfig, *, engine: str, parts: tuple[int, int, int], method: str | None
-) -> list[ConfigFinding]:
+) -> tuple[ConfigFinding, ...]:
     length = config.flags.get("--max-model-len", config.flags.get("--context-length"))
-    found = pair_findings(
+    return pair_findings(
         target,
         draft,
         engine=engine,
@@ -116,7 +114,6 @@ def _pair(
         draft_tensor_parallel=None,
         max_model_len=int(length) if isinstance(length, str) and length.isdecimal() else None,
     )
-    return [each for each in found if engine != "vllm" or each.code not in TOLD_BY_VLLM]
 
 
 def _stated_draft(config: ServedConfig, engine: str) -> str | None:

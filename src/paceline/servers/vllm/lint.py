@@ -22,6 +22,14 @@ from paceline.servers.vllm.versions import Version
 __all__ = ["drafting_of", "lint"]
 
 OWN_LAYERS = "_mtp"
+NOT_SPECULATING = finding(
+    Severity.INFO,
+    "no_speculation",
+    "--speculative-config",
+    "this server does not speculate",
+    remedy="fine for a baseline; `paceline config` writes the command of the other arm",
+    row=None,
+)
 KEYS_SINCE = (0, 8, 2)
 
 
@@ -46,7 +54,7 @@ def lint(
     drafting, found = _drafting(config, version, target=target, draft=draft)
     case = Case(version=version, config=config, target=target, drafting=drafting, requests_use=requests_use)
     if drafting is None:
-        return worst_first((*found, *baseline_findings(case), *_idle(found)))
+        return worst_first((*baseline_findings(case), NOT_SPECULATING))
     return worst_first((*found, *_findings(case, drafting)))
 
 
@@ -65,8 +73,8 @@ def _drafting(
     own = speculative.get("model") is None and isinstance(method, str) and (method == "mtp" or method.endswith(OWN_LAYERS))
     drafts = target if own and draft is None else draft
     name = config.target or (target.name if target is not None else None)
-    chosen = chosen_method(speculative, target=name, draft=drafts, version=version)
     closed = {key: value for key, value in speculative.items() if not left_open(value)}
+    chosen = chosen_method(closed, target=name, draft=drafts, version=version)
     # the flags of before state the same keys
     keys, found = read_keys(closed, method=chosen.name, version=replace(version, answers=max(version.answers, KEYS_SINCE)))
     opened = frozenset(speculative) - frozenset(closed)
@@ -74,7 +82,9 @@ def _drafting(
 
 
 def _findings(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
-    yield from method_findings(drafting.chosen, model=drafting.model, draft=drafting.draft, version=case.version)
+    left = drafting.chosen.stated is None and "method" in drafting.keys.named
+    if not left:
+        yield from method_findings(drafting.chosen, model=drafting.model, draft=drafting.draft, version=case.version)
     yield from length_findings(case, drafting)
     yield from draft_findings(case, drafting)
     yield from beside_findings(case, drafting)
@@ -88,17 +98,5 @@ def _opened(names: frozenset[str]) -> Iterator[ConfigFinding]:
             name,
             f"{name} is filled in later, so it was not looked at",
             remedy="fill it in and lint again",
-            row=None,
-        )
-
-
-def _idle(found: tuple[ConfigFinding, ...]) -> Iterator[ConfigFinding]:
-    if not found:
-        yield finding(
-            Severity.INFO,
-            "no_speculation",
-            "--speculative-config",
-            "this server does not speculate",
-            remedy="fine for a baseline; `paceline config` writes the command of the other arm",
             row=None,
         )

@@ -22,6 +22,7 @@ SEVERITIES = {
 }
 FORCES_V2 = "VLLM_USE_V2_MODEL_RUNNER"
 V2_DRAFTS_IN_PARALLEL = ("dflash", "dspark")
+IMAGES = "images"  # what a target with a tower for them is served for
 LORA_BUDGET_SINCE = "0.32.0"  # read there (engine/arg_utils.py:2672), earlier versions were not
 OFF = (None, False, "false", "False", "0")
 
@@ -101,10 +102,9 @@ def _of_feature(code: str, field: str | None, known: Compatibility, remedy: str,
 def _requests(case: Case, drafting: Drafting, features: Mapping[str, Compatibility]) -> Iterator[ConfigFinding]:
     """What requests use, where it is said; else what would be refused or ignored if they did."""
     for row in table("servers/vllm_lint")["requested"]:
-        known = features.get(row["feature"])
-        if known is None:
-            continue
-        if row["name"] in case.requests_use:
+        known = features[row["feature"]]
+        shown = row["name"] == IMAGES and case.target is not None and case.target.config.get("vision_config") is not None
+        if row["name"] in case.requests_use or shown:
             yield _of_feature(row["code"], None, known, row["remedy"], drafting)
         elif known.status in (Status.INCOMPATIBLE, Status.IGNORED):
             told = _of_feature(row["code"], None, known, row["remedy"], drafting)

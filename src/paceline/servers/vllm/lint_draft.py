@@ -11,11 +11,11 @@ from paceline.errors import printable
 from paceline.servers.lint import ConfigFinding, Severity
 from paceline.servers.lint_tables import finding
 from paceline.servers.vllm.lint_case import Case, Drafting
+from paceline.servers.vllm.lint_method import CHECKPOINT_METHODS
 from paceline.servers.vllm.versions import holds
 
-__all__ = ["METHODS_WITH_MODEL", "draft_findings"]
+__all__ = ["draft_findings"]
 
-METHODS_WITH_MODEL = ("draft_model", "eagle", "eagle3", "medusa", "mlp_speculator", "mtp", "deepseek_mtp", "dflash", "dspark")
 PREFIXED = {"eagle": "Eagle", "eagle3": "Eagle3", "dflash": "DFlash"}
 KEPT = {"eagle": ("Eagle", "\0"), "eagle3": ("Eagle3", "Eagle3"), "dflash": ("DFlash", "DFlash")}
 LONGER_ALLOWED = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
@@ -25,7 +25,7 @@ MASKS = ("pard_token", "ptd_token_id", "mask_token_id")
 
 def draft_findings(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
     """What is refused."""
-    if drafting.method in METHODS_WITH_MODEL:
+    if drafting.method in CHECKPOINT_METHODS:
         yield from _tensor_parallel(case, drafting)
         yield from _length(case, drafting)
     yield from _heads(case, drafting)
@@ -63,7 +63,7 @@ def _length(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
 
 def _heads(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
     pairs = [("target", case.target, case.tensor_parallel, "--tensor-parallel-size")]
-    if drafting.method in METHODS_WITH_MODEL and drafting.draft is not None and drafting.draft is not case.target:
+    if drafting.method in CHECKPOINT_METHODS and drafting.draft is not None and drafting.draft is not case.target:
         pairs.append(("draft", drafting.draft, case.draft_tensor_parallel, "draft_tensor_parallel_size"))
     for whose, checkpoint, gpus, field in pairs:
         heads = None if checkpoint is None else checkpoint.size("num_attention_heads")

@@ -13,7 +13,7 @@ from paceline.errors import printable
 from paceline.servers.lint import ConfigFinding, Severity
 from paceline.servers.lint_tables import finding
 from paceline.servers.vllm.lint_values import NOT_TAKEN, taken_for
-from paceline.servers.vllm.versions import Version, holds, parse_version, unknown_key_policy
+from paceline.servers.vllm.versions import Version, holds, parse_version
 
 __all__ = ["Keys", "normalised", "read_keys"]
 
@@ -88,11 +88,11 @@ def _internal(name: str, method: str, version: Version) -> ConfigFinding | None:
 
 def _unknown(name: str, version: Version) -> ConfigFinding:
     """A key that this version does not know."""
-    policy = unknown_key_policy(version)
+    policy = next(row for row in table("servers/vllm")["unknown_keys"] if holds(row, version))
     rows = [row for row in _tables()["fields"] if row["name"] == name]
     known = sorted(row["name"] for row in _tables()["fields"] if holds(row, version))
     near = get_close_matches(name.replace("-", "_"), known, n=2)
-    ignored = policy == "ignored"
+    ignored = policy["policy"] == "ignored"
     what = "is silently ignored" if ignored else "makes the server refuse to start"
     spans = " and ".join(f"from {row['since']} to {row.get('until', 'now')}" for row in rows)
     return finding(
@@ -101,7 +101,7 @@ def _unknown(name: str, version: Version) -> ConfigFinding:
         name,
         f"key {printable(name)} is not known in vLLM {version} and {what}" + (f"; it is {spans}" if rows else ""),
         remedy=f"write {' or '.join(near)}" if near and not rows else "leave it out, or serve a version that knows it",
-        row={"since": "0.9.1" if ignored else None, "until": "0.15.1" if ignored else None},
+        row=policy,
     )
 
 

@@ -40,7 +40,7 @@ def length_findings(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
 
 def _missing(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
     """No K, or a K and nothing to draft with."""
-    model = drafting.keys.named & {"model"}
+    model = "model" in drafting.keys.named and drafting.model != ""
     if DRAFT_TOKENS in drafting.keys.named:
         if not model and drafting.method in NEED_MODEL:
             yield _error(

@@ -17,10 +17,11 @@ from paceline.servers.lint import ConfigFinding, Severity
 from paceline.servers.lint_tables import finding
 from paceline.servers.vllm.versions import Version, holds, need_method, usable_methods
 
-__all__ = ["MTP", "Chosen", "chosen_method", "method_findings", "predicted_layers"]
+__all__ = ["CHECKPOINT_METHODS", "Chosen", "chosen_method", "method_findings", "predicted_layers"]
 
 MTP = "mtp"
 DRAFT_MODEL = "draft_model"
+CHECKPOINT_METHODS = ("draft_model", "eagle", "eagle3", "medusa", "mlp_speculator", "mtp", "deepseek_mtp", "dflash", "dspark")
 NGRAMS = ("ngram", "[ngram]")
 BY_NAME = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
 BY_CLASS = (
@@ -29,7 +30,8 @@ BY_CLASS = (
     ("Qwen3OmniDSparkModel", "dspark"),
     ("Gemma4DSparkModel", "dspark"),
 )
-BY_TYPE = ("medusa", "mlp_speculator")
+MEDUSA = "medusa"
+BY_TYPE = (MEDUSA, "mlp_speculator")
 AS_STATED = ("custom_class", "dflash", "dspark", "eagle", "eagle3", "extract_hidden_states", "ngram", "ngram_gpu", "suffix")
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 DOTTED_SINCE = (0, 26, 0)
@@ -73,7 +75,9 @@ def chosen_method(speculative: Mapping[str, Any], *, target: str | None, draft: 
     for part, other in BY_NAME:
         if part in drafting.lower() and other in known:
             return Chosen(name=other, stated=stated, sure=True)
-    return Chosen(name=(draft and _by_checkpoint(draft, version)) or name, stated=stated, sure=draft is not None)
+    # a checkpoint that is said to be Medusa's is read as one, whatever it says itself
+    own = None if draft is None or name == MEDUSA else _by_checkpoint(draft, version)
+    return Chosen(name=own or name, stated=stated, sure=draft is not None or name == MEDUSA)
 
 
 def predicted_layers(checkpoint: Checkpoint, version: Version) -> int | None:
@@ -121,10 +125,10 @@ def _alias(name: str, version: Version) -> bool:
 def method_findings(chosen: Chosen, *, model: object, draft: Checkpoint | None, version: Version) -> Iterator[ConfigFinding]:
     """What is wrong with the method, or with leaving it to vLLM."""
     stated = chosen.stated
-    if stated is not None and stated not in _names(version):
+    if stated is not None and version.answers >= NAMED_SINCE and stated not in _names(version):
         yield _unknown(stated, version)
         return
-    if isinstance(model, str) and chosen.name == DRAFT_MODEL and _near_ngram(model):
+    if isinstance(model, str) and chosen.name in CHECKPOINT_METHODS and _near_ngram(model):
         message = f"{printable(model)} is not [ngram]: vLLM takes it for a draft model's name"
         remedy = 'write "method": "ngram"' if version.answers >= NAMED_SINCE else "write --speculative-model '[ngram]'"
         yield finding(Severity.ERROR, "method_typo", "model", message, remedy=remedy, row=None)

@@ -27,7 +27,6 @@ __all__ = [
     "need_method",
     "oldest_launchable",
     "parse_version",
-    "unknown_key_policy",
     "usable_methods",
     "vllm_version",
     "written",
@@ -138,12 +137,6 @@ def need_method(method: str, version: Version) -> str:
             return str(row["note"])
     spans = " and ".join(_span(row) for row in rows)
     raise BadInputError(f"method {method} does not work in vLLM {version}; it does {spans} ({rows[-1]['note']})")
-
-
-def unknown_key_policy(version: Version) -> str:
-    """What vLLM does with an unknown key in --speculative-config: `error` or `ignored`; `unsupported` where there is no such option."""
-    rows = [row["policy"] for row in _vllm()["unknown_keys"] if holds(row, version)]
-    return str(rows[0]) if rows else "unsupported"
 
 
 def has_flag(name: str, version: Version) -> bool:
