@@ -1,7 +1,7 @@
 """A model folder as published: `config.json` and weights in safetensors, in one file or sharded with an index.
 
-Pickled weights (`pytorch_model.bin`) are never opened: a pickle runs code. A tensor that is missing or has another shape is refused with its
-name, since an engine that fills it with zeros drafts garbage and says nothing.
+Pickled weights (`pytorch_model.bin`) are never opened: a pickle runs code. A tensor that is missing or has another shape is refused with
+its name, since an engine that fills it with zeros drafts garbage and says nothing.
 """
 
 import json
@@ -90,7 +90,9 @@ def _listed(folder: Path) -> dict[str, Path]:
     shards = sorted(folder.glob("*.safetensors"))
     if not shards:
         pickles = sorted(each.name for pattern in PICKLES for each in folder.glob(pattern))
-        found = f"only pickled weights ({printable(pickles[0])}), which can run code; convert them to safetensors" if pickles else "no weights"
+        found = (
+            f"only pickled weights ({printable(pickles[0])}), which can run code; convert them to safetensors" if pickles else "no weights"
+        )
         raise BadInputError(f"{printable(str(folder))} has {found}")
     places: dict[str, Path] = {}
     for shard in shards:

@@ -36,7 +36,7 @@ from paceline.errors import BadInputError, printable
 __all__ = ["Attend", "Eagle3Config", "Eagle3Head", "LoadedEagle3", "default_aux_layers", "eagle3_config", "load_eagle3"]
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Queries [..., heads, tokens, head_dim], keys and values [..., kv_heads, tokens, head_dim], positions applied, to [..., tokens, heads · head_dim]."""
+"""Queries [..., heads, tokens, head_dim], keys and values [..., kv_heads, tokens, head_dim] to [..., tokens, heads · head_dim]."""
 
 UNSUPPORTED = ("fc_norm", "parallel_drafting", "norm_output")
 
@@ -249,12 +249,13 @@ def load_eagle3(folder: Path, target: Target) -> LoadedEagle3:
     _need_match(config, target, folder)
     with torch.device("meta"):
         head = Eagle3Head(config)
-    head._rotary = Rotary({"num_attention_heads": config.shape.heads, **config.rope}, head_dim=config.shape.head_dim, device=torch.device("cpu"))
     state = {name: _read(checkpoint, name, tensor, target) for name, tensor in head.state_dict().items()}
     head.load_state_dict(state, assign=True)
     _need_ids(head.d2t, config, folder)
     table = (config.vocab, config.shape.hidden)
-    own = checkpoint.read_optional("embed_tokens.weight", "model.embed_tokens.weight", shape=table, dtype=target.dtype, device=target.device)
+    own = checkpoint.read_optional(
+        "embed_tokens.weight", "model.embed_tokens.weight", shape=table, dtype=target.dtype, device=target.device
+    )
     embedding = target.embedding if own is None else own
     if embedding.shape[1] != config.shape.hidden:
         raise BadInputError(
@@ -290,4 +291,6 @@ def _need_match(config: Eagle3Config, target: Target, folder: Path) -> None:
 def _need_ids(d2t: Tensor, config: Eagle3Config, folder: Path) -> None:
     ids = torch.arange(config.draft_vocab, device=d2t.device) + d2t
     if ids.min() < 0 or ids.max() >= config.vocab or ids.unique().shape[0] != config.draft_vocab:
-        raise BadInputError(f"{printable(str(folder))}: d2t does not lead to {config.draft_vocab} tokens of the vocabulary of {config.vocab}")
+        raise BadInputError(
+            f"{printable(str(folder))}: d2t does not lead to {config.draft_vocab} tokens of the vocabulary of {config.vocab}"
+        )

@@ -1,4 +1,4 @@
-"""The Llama family's decoder without what a library adds around it: embedding, layers (RMSNorm, rotary grouped-query attention, SwiGLU), head.
+"""The Llama family's decoder without what a library adds around it: RMSNorm, rotary grouped-query attention, SwiGLU.
 
 One token through a small model takes a library longer to arrange than to compute, and a step of speculative decoding is a few such passes.
 Runs Llama, Mistral without a window, Qwen 2 and Qwen 3: what they differ in is which tensors exist (biases, norms of queries and keys).
@@ -168,7 +168,9 @@ class LlamaTarget:
         """The packed results cut into rows; the output head runs once, for the tokens whose logits are wanted."""
         by_row = features.split(sizes)
         logits = self.unembed(torch.cat([each[each.shape[0] - row.logits :] for each, row in zip(by_row, rows, strict=True)]))
-        cut = zip(logits.split([row.logits for row in rows]), by_row, zip(*(each.split(sizes) for each in streams), strict=True), strict=True)
+        cut = zip(
+            logits.split([row.logits for row in rows]), by_row, zip(*(each.split(sizes) for each in streams), strict=True), strict=True
+        )
         if not streams:
             return [Answered(own, feature, ()) for own, feature in zip(logits.split([row.logits for row in rows]), by_row, strict=True)]
         return [Answered(own, feature, hidden) for own, feature, hidden in cut]

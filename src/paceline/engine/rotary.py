@@ -52,7 +52,7 @@ class Rotary:
         )
         if kind == "default":
             self._scale = 1.0
-            exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+            exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device="cpu") / head_dim
             self._frequencies = 1.0 / (float(stated["rope_theta"]) ** exponents)
         else:
             self._frequencies, self._scale = ROPE_INIT_FUNCTIONS[kind](whole, "cpu")
@@ -60,7 +60,8 @@ class Rotary:
         self._table = self._made(FIRST_ROOM_TOKENS)
 
     def _made(self, positions: int) -> Tensor:
-        angles = torch.outer(torch.arange(positions, dtype=torch.float32), self._frequencies.float())
+        """The table, on a real device even where a model is being made without one."""
+        angles = torch.outer(torch.arange(positions, dtype=torch.float32, device="cpu"), self._frequencies.float())
         angles = torch.cat((angles, angles), dim=-1)
         return torch.stack((angles.cos(), angles.sin())).mul(self._scale).to(self._device)  # [2, positions, head_dim]
 
