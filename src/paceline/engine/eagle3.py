@@ -17,26 +17,23 @@ layers are numbered as vLLM numbers them: index k is the residual stream after k
 2, L // 2 and L − 3.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from paceline.engine.checkpoint import Checkpoint, open_checkpoint
-from paceline.engine.linear import linear
+from paceline.engine.decoder_layer import Attend, Attention, Mlp, Norm, Projection
 from paceline.engine.llama import LlamaShape, llama_shape
 from paceline.engine.rotary import Rotary
+from paceline.engine.rows import Answered
 from paceline.engine.target import Target
 from paceline.errors import BadInputError, printable
 
-__all__ = ["Attend", "Eagle3Config", "Eagle3Head", "LoadedEagle3", "default_aux_layers", "eagle3_config", "load_eagle3"]
-
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Queries [..., heads, tokens, head_dim], keys and values [..., kv_heads, tokens, head_dim] to [..., tokens, heads · head_dim]."""
+__all__ = ["Eagle3Config", "Eagle3Head", "LoadedEagle3", "default_aux_layers", "eagle3_config", "load_eagle3"]
 
 UNSUPPORTED = ("fc_norm", "parallel_drafting", "norm_output")
 
@@ -112,70 +109,17 @@ def eagle3_config(config: Mapping[str, Any], *, target_layers: int) -> Eagle3Con
         raise BadInputError(f"the configuration of the head lacks or misstates {printable(str(fault))}; it is no EAGLE-3 head's") from None
 
 
-class _Norm(nn.Module):
-    """RMSNorm with its weight."""
-
-    def __init__(self, size: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self._eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.rms_norm(x, self.weight.shape, self.weight, self._eps)
-
-
-class _Projection(nn.Linear):
-    """A linear map by the kernel that suits the number of rows."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return linear(x, self.weight, self.bias)
-
-
-class _Attention(nn.Module):
-    """The projections around attention; what is attended to is the caller's."""
-
-    def __init__(self, shape: LlamaShape, *, inputs: int, bias: bool) -> None:
-        super().__init__()
-        self.q_proj = _Projection(inputs, shape.heads * shape.head_dim, bias=bias)
-        self.k_proj = _Projection(inputs, shape.kv_heads * shape.head_dim, bias=bias)
-        self.v_proj = _Projection(inputs, shape.kv_heads * shape.head_dim, bias=bias)
-        self.o_proj = _Projection(shape.heads * shape.head_dim, shape.hidden, bias=False)
-        self._head_dim = shape.head_dim
-
-    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
-        queries, keys, values = (self._by_head(project(x)) for project in (self.q_proj, self.k_proj, self.v_proj))
-        attended: Tensor = self.o_proj(attend(Rotary.turned(queries, *turn), Rotary.turned(keys, *turn), values))
-        return attended
-
-    def _by_head(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, self._head_dim)).transpose(-3, -2)
-
-
-class _Mlp(nn.Module):
-    """SwiGLU."""
-
-    def __init__(self, shape: LlamaShape) -> None:
-        super().__init__()
-        self.gate_proj = _Projection(shape.hidden, shape.intermediate, bias=False)
-        self.up_proj = _Projection(shape.hidden, shape.intermediate, bias=False)
-        self.down_proj = _Projection(shape.intermediate, shape.hidden, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
-        return made
-
-
 class _MidLayer(nn.Module):
     """The decoder layer, which reads embedding and hidden state beside each other."""
 
     def __init__(self, config: Eagle3Config) -> None:
         super().__init__()
         shape = config.shape
-        self.self_attn = _Attention(shape, inputs=2 * shape.hidden, bias=config.attention_bias)
-        self.mlp = _Mlp(shape)
-        self.input_layernorm = _Norm(shape.hidden, shape.norm_eps)
-        self.hidden_norm = _Norm(shape.hidden, shape.norm_eps)
-        self.post_attention_layernorm = _Norm(shape.hidden, shape.norm_eps)
+        self.self_attn = Attention(shape, inputs=2 * shape.hidden, bias=config.attention_bias)
+        self.mlp = Mlp(shape)
+        self.input_layernorm = Norm(shape.hidden, shape.norm_eps)
+        self.hidden_norm = Norm(shape.hidden, shape.norm_eps)
+        self.post_attention_layernorm = Norm(shape.hidden, shape.norm_eps)
         self._norm_before_residual = config.norm_before_residual
 
     def forward(self, embeddings: Tensor, hidden: Tensor, turn: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
@@ -195,11 +139,11 @@ class Eagle3Head(nn.Module):
         super().__init__()
         shape, inputs = config.shape, config.target_hidden * len(config.aux_layers)
         self.config = config
-        self.input_norm = _Norm(inputs, shape.norm_eps) if config.norm_before_fc else None
-        self.fc = _Projection(inputs, shape.hidden, bias=False)
+        self.input_norm = Norm(inputs, shape.norm_eps) if config.norm_before_fc else None
+        self.fc = Projection(inputs, shape.hidden, bias=False)
         self.midlayer = _MidLayer(config)
-        self.norm = _Norm(shape.hidden, shape.norm_eps)
-        self.lm_head = _Projection(shape.hidden, config.draft_vocab, bias=False)
+        self.norm = Norm(shape.hidden, shape.norm_eps)
+        self.lm_head = Projection(shape.hidden, config.draft_vocab, bias=False)
         self.register_buffer("d2t", torch.zeros(config.draft_vocab, dtype=torch.int64))
         rope = {"num_attention_heads": shape.heads, **config.rope}
         self._rotary = Rotary(rope, head_dim=shape.head_dim, device=torch.device("cpu"))
@@ -234,10 +178,56 @@ class Eagle3Head(nn.Module):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedEagle3:
-    """A head with the embeddings it reads: its own where the checkpoint has them, else the target's."""
+    """A head with the embeddings it reads: its own where the checkpoint has them, else the target's. Drafts as a `FeatureHead`."""
 
     head: Eagle3Head
     embedding: Tensor  # [vocab, hidden]
+
+    @property
+    def hidden_layers(self) -> tuple[int, ...]:
+        """Which of the target's layers it reads."""
+        return self.head.config.aux_layers
+
+    @property
+    def shape(self) -> LlamaShape:
+        """Sizes of its decoder layer."""
+        return self.head.config.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its weights."""
+        return self.embedding.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return self.embedding.device
+
+    @property
+    def vocab(self) -> int:
+        """The target's vocabulary."""
+        return self.head.config.vocab
+
+    def read(self, answered: Answered) -> Tensor:
+        """The target's hidden states, fused [tokens, hidden]."""
+        return self.head.fuse(torch.cat(answered.hidden, dim=-1))
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Embeddings [tokens, hidden]."""
+        return self.embedding[tokens]
+
+    def run(self, embeddings: Tensor, hidden: Tensor, *, positions: Tensor, attend: Attend) -> Tensor:
+        """The next hidden states [tokens, hidden]."""
+        made: Tensor = self.head(embeddings, hidden, positions=positions, attend=attend)
+        return made
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits over draft ids [tokens, draft vocab]."""
+        return self.head.draft_logits(hidden)
+
+    def target_ids(self, draft_ids: Tensor) -> Tensor:
+        """The target's ids of draft ids."""
+        return self.head.target_ids(draft_ids)
 
 
 def load_eagle3(folder: Path, target: Target) -> LoadedEagle3:

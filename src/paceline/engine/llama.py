@@ -119,8 +119,8 @@ class LlamaTarget:
         return KvCache(layers=self.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim, dtype=self.dtype, device=self.device)
 
     def unembed(self, features: Tensor) -> Tensor:
-        """Logits [..., vocab] of features [..., hidden], float32."""
-        return linear(features, self.head).float()
+        """Logits [..., vocab] of features [..., hidden], float32 or wider."""
+        return linear(features, self.head).to(torch.promote_types(self.dtype, torch.float32))
 
     def forward(self, rows: Sequence[Row[KvCache]], *, hidden_layers: Sequence[int]) -> list[Answered]:
         """Run the rows; `hidden_layers` are those whose residual stream is wanted."""

@@ -52,7 +52,7 @@ class Answered:
     """What a forward pass says about one row.
 
     Attributes:
-        logits: of the last tokens, as many as were asked for [logits, vocab], float32.
+        logits: of the last tokens, as many as were asked for [logits, vocab], float32 or wider.
         features: the last layer's output behind the final norm, which the output head reads [tokens, hidden].
         hidden: at each layer that was asked for, the residual stream [tokens, hidden].
 

@@ -43,7 +43,7 @@ class Target(Protocol):
         """A cache that remembers nothing yet; only this target's own fit its rows."""
 
     def unembed(self, features: Tensor) -> Tensor:
-        """Logits [..., vocab] of features [..., hidden], float32."""
+        """Logits [..., vocab] of features [..., hidden], float32 or wider."""
 
     def forward(self, rows: Sequence[Row[Any]], *, hidden_layers: Sequence[int]) -> list[Answered]:
         """Run the rows; `hidden_layers` are those whose residual stream is wanted. No gradients."""
@@ -121,10 +121,10 @@ class LibraryTarget:
         return LibraryCache()
 
     def unembed(self, features: Tensor) -> Tensor:
-        """Logits [..., vocab] of features [..., hidden], float32."""
+        """Logits [..., vocab] of features [..., hidden], float32 or wider."""
         with torch.no_grad():
             logits: Tensor = self._model.get_output_embeddings()(features)
-        return logits.float()
+        return logits.to(torch.promote_types(self.dtype, torch.float32))
 
     def forward(self, rows: Sequence[Row[LibraryCache]], *, hidden_layers: Sequence[int]) -> list[Answered]:
         """Run the rows one after the other; `hidden_layers` are those whose residual stream is wanted."""
@@ -150,7 +150,7 @@ class LibraryTarget:
         finally:
             for hook in hooks:
                 hook.remove()
-        logits = answer.logits[0].float()
+        logits = answer.logits[0].to(torch.promote_types(self.dtype, torch.float32))
         return Answered(logits[logits.shape[0] - row.logits :], answer.hidden_states[-1][0], tuple(streams[each] for each in hidden_layers))
 
     def _watch(self, streams: dict[int, Tensor], hidden_layers: Sequence[int]) -> list[Any]:
