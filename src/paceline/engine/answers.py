@@ -97,7 +97,10 @@ def _answered(target: Target, asked: Sequence[Asked], decoding: Decoding) -> Ite
             running.append(_opened(target, each))
         if not running:
             return
-        rows = [Row(torch.tensor(each.unread, device=target.device), each.cache, None, logits=int(each.asked.answer is None)) for each in running]
+        rows = [
+            Row(torch.tensor(each.unread, device=target.device), each.cache, None, logits=int(each.asked.answer is None))
+            for each in running
+        ]
         still = []
         for each, said in zip(running, target.forward(rows, hidden_layers=decoding.hidden_layers), strict=True):
             ended = _take(each, said, decoding)

@@ -4,10 +4,13 @@ One pass of the target over the text, and as many passes of the draft as a step 
 nothing is generated. Acceptance at every draft length is then a walk over places: a step starts, accepts n drafts, and the next starts
 n + 1 tokens on. Steps begin after rejections, where text is hard: counting every place as a start overstates acceptance.
 
-Greedy logs are replayed exactly: a draft is accepted where it is the logged token. For text sampled at a temperature the walk is drawn.
-Given that the logged token x was drawn from the target's distribution p, and the draft's is q, the step goes on behind x with the
-probability min(1, q(x) / p(x)); so a draft is accepted with Σ min(p, q) in the mean, and accepted runs have the law that speculative
-sampling gives them (Leviathan et al., arXiv 2211.17192, §2.3), rejected ones the residual's.
+A server that drafts by argmax (vLLM's and SGLang's default) is replayed exactly, whatever the target's temperature: its draft is accepted
+with the probability that the target draws that very token, and given the log it is accepted where it is the logged token.
+
+A server that draws its drafts from the draft's distribution q is replayed by chance. Given that the logged token x was drawn from the
+target's p, the draft is x and accepted with probability min(1, q(x) / p(x)), which is Σ min(p, q) in the mean over x; what follows a
+rejection has the residual's law (Leviathan et al., arXiv 2211.17192, §2.3 and theorem 3.5). So a drawn walk has the law that speculative
+sampling has given this text. A mean of Σ min(p, q) alone would not: an accepted token is not a token of p.
 
 The end of the log is `replay.ngram`'s: where the target stopped by itself, drafts beyond the end count as drafted and not accepted; where
 the answer was cut at a length, the last step's draft counts as far as there is text to judge it.
@@ -15,7 +18,7 @@ the answer was cut at a length, the last step's draft counts as far as there is 
 Notation: K draft length, n accepted drafts.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -28,10 +31,10 @@ from paceline.engine.eagle3 import Eagle3Head
 from paceline.engine.rows import Row
 from paceline.engine.states import Conversation
 from paceline.engine.target import Target
-from paceline.engine.unroll import Batch, Pass, batch_of, unroll
+from paceline.engine.unroll import Accept, Batch, Drafted, batch_of, unroll
 from paceline.speculation.counts import AcceptanceCounts
 
-__all__ = ["Replayed", "Sampled", "head_replay", "model_replay", "starting_places", "walk"]
+__all__ = ["Replayed", "by_chance", "head_replay", "model_replay", "runs_of_hits", "starting_places", "walk"]
 
 Array: TypeAlias = npt.NDArray[np.int64]
 
@@ -52,14 +55,6 @@ class Replayed:
     runs: Array
     output_tokens: int
     stopped: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sampled:
-    """How a log was sampled, so that its drafts are judged by chance: at `temperature`, with draws of `rng`."""
-
-    temperature: float
-    rng: np.random.Generator
 
 
 def walk(replayed: Replayed, draft_tokens: int) -> AcceptanceCounts:
@@ -91,19 +86,74 @@ def starting_places(runs: Array, draft_tokens: int) -> Array:
 
 
 def head_replay(
-    head: Eagle3Head, embedding: Tensor, conversations: Iterable[Conversation], *, draft_tokens: int, rows: int, sampled: Sampled | None
+    head: Eagle3Head, embedding: Tensor, conversations: Iterable[Conversation], *, draft_tokens: int, rows: int, accept: Accept
 ) -> Iterator[Replayed]:
-    """An EAGLE-3 head's runs on conversations with the target's states, `rows` conversations at once, in their order.
-
-    `sampled` is None for greedy logs; else features must be those of the target whose `embedding`-sized output head made the text.
-    """
+    """An EAGLE-3 head's runs on conversations with the target's states, `rows` conversations at once, in their order."""
     for group in _grouped(conversations, rows):
         batch = batch_of(group)
         runs = torch.zeros(batch.starts.shape[0], dtype=torch.int64)
         with torch.no_grad():
-            for each in unroll(head, embedding, batch, draft_tokens=draft_tokens):
+            for each in unroll(head, embedding, batch, draft_tokens=draft_tokens, accept=accept):
                 runs[each.steps] += each.hit
         yield from _cut(group, batch, runs)
+
+
+def by_chance(output_head: Tensor, *, temperature: float, rng: np.random.Generator) -> Accept:
+    """Acceptance of drafts that are drawn at `temperature`, as the target's tokens were; `output_head` [vocab, hidden] is the target's."""
+
+    def accept(head: Eagle3Head, drafted: Drafted) -> Tensor:
+        draft = torch.softmax(drafted.logits / temperature, dim=-1)
+        own = head.target_ids(torch.arange(draft.shape[1])) == drafted.wanted[:, None]
+        share = (draft * own).sum(-1) / _target_share(drafted, output_head, temperature)
+        return _drawn(share, rng)
+
+    return accept
+
+
+def _target_share(drafted: Drafted, output_head: Tensor, temperature: float) -> Tensor:
+    """How likely the target was to draw the logged token [n]."""
+    target = torch.softmax(torch.nn.functional.linear(drafted.features, output_head) / temperature, dim=-1)
+    return target.gather(1, drafted.wanted[:, None])[:, 0]
+
+
+def _drawn(shares: Tensor, rng: np.random.Generator) -> Tensor:
+    """True with the probability of each share, always from 1 on."""
+    return torch.from_numpy(rng.random(shares.shape[0])) < shares.double()
+
+
+def model_replay(
+    model: Target,
+    conversations: Iterable[Conversation],
+    *,
+    draft_tokens: int,
+    rows: int,
+    temperature: float | None,
+    rng: np.random.Generator,
+    output_head: Tensor,
+) -> Iterator[Replayed]:
+    """A draft model's runs, `rows` conversations at once, in their order.
+
+    Its only input is text, so one pass says what it drafts behind every place; drafts are named where `temperature` is None, else drawn.
+    """
+    for group in _grouped(conversations, rows):
+        asked = [Row(each.tokens[:-1], model.new_cache(), None, logits=each.tokens.shape[0] - 1 - each.prompt_tokens) for each in group]
+        for each, said in zip(group, model.forward(asked, hidden_layers=()), strict=True):
+            wanted = each.tokens[each.prompt_tokens + 1 :]
+            if temperature is None:
+                hits = said.logits.argmax(-1) == wanted
+            else:
+                drafted = Drafted(said.logits, wanted=wanted, features=each.features[each.prompt_tokens :].float())
+                share = torch.softmax(said.logits / temperature, dim=-1).gather(1, wanted[:, None])[:, 0]
+                hits = _drawn(share / _target_share(drafted, output_head, temperature), rng)
+            yield _replayed(each, torch.from_numpy(runs_of_hits(hits.numpy(), draft_tokens)))
+
+
+def runs_of_hits(hits: npt.NDArray[np.bool_], draft_tokens: int) -> Array:
+    """From each place on, how many hits follow without a miss, up to K [places]."""
+    places = np.arange(hits.size)
+    misses = np.append(np.flatnonzero(~hits), hits.size)
+    following: Array = misses[np.searchsorted(misses, places)] - places
+    return np.minimum(following, draft_tokens)
 
 
 def _grouped(conversations: Iterable[Conversation], rows: int) -> Iterator[list[Conversation]]:

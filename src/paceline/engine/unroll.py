@@ -13,7 +13,7 @@ a user, in training it would teach the head to go on from mistakes, and leaving 
 Notation: K passes, n steps alive, heads = kv_heads · group.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,7 +24,7 @@ from paceline.engine.eagle3 import Eagle3Head
 from paceline.engine.rotary import Rotary
 from paceline.engine.states import Conversation
 
-__all__ = ["Batch", "Pass", "batch_of", "unroll"]
+__all__ = ["Accept", "Batch", "Drafted", "Pass", "batch_of", "is_named", "unroll"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,23 +56,38 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pass:
-    """One pass over the steps that are still alive.
+class Drafted:
+    """What one pass drafts for the steps that are still alive, and what judges it.
 
     Attributes:
-        steps: which of the batch's steps they are [n].
         logits: of the draft vocabulary [n, draft vocab].
         wanted: the text's token, which the draft has to hit [n].
-        judge: the row whose target distribution the draft is judged by [n].
-        hit: whether the most likely draft is the text's token [n].
+        features: what the target's output head reads where it gives the token's distribution [n, hidden].
 
     """
 
-    steps: Tensor
     logits: Tensor
     wanted: Tensor
+    features: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pass:
+    """One pass: which of the batch's steps were alive [n], what it drafted, at which rows the target judges it [n], and what it accepts [n]."""
+
+    steps: Tensor
+    drafted: Drafted
     judge: Tensor
     hit: Tensor
+
+
+Accept = Callable[[Eagle3Head, Drafted], Tensor]
+"""Which drafts are accepted [n], bool."""
+
+
+def is_named(head: Eagle3Head, drafted: Drafted) -> Tensor:
+    """Whether the head's most likely token is the text's: what a server accepts that drafts by argmax, whatever the target's temperature."""
+    return head.target_ids(drafted.logits.detach().argmax(-1)) == drafted.wanted
 
 
 def batch_of(conversations: Sequence[Conversation]) -> Batch:
@@ -105,7 +120,7 @@ def batch_of(conversations: Sequence[Conversation]) -> Batch:
     )
 
 
-def unroll(head: Eagle3Head, embedding: Tensor, batch: Batch, *, draft_tokens: int) -> Iterator[Pass]:
+def unroll(head: Eagle3Head, embedding: Tensor, batch: Batch, *, draft_tokens: int, accept: Accept) -> Iterator[Pass]:
     """The passes of all steps, one after the other, until `draft_tokens` or until no step is alive."""
     seen = _Seen(head, embedding, batch)
     steps = torch.arange(batch.starts.shape[0])
@@ -115,10 +130,10 @@ def unroll(head: Eagle3Head, embedding: Tensor, batch: Batch, *, draft_tokens: i
             return
         rows = batch.starts[steps]
         hidden = seen.first(hidden_at=rows) if number == 0 else seen.later(hidden, rows, number)
-        logits = head.draft_logits(hidden)
-        wanted = batch.tokens[batch.next_token[rows] + number + 1]
-        hit = head.target_ids(logits.detach().argmax(-1)) == wanted
-        yield Pass(steps=steps, logits=logits, wanted=wanted, judge=rows + number + 1, hit=hit)
+        judge = rows + number + 1
+        drafted = Drafted(head.draft_logits(hidden), wanted=batch.tokens[batch.next_token[judge]], features=batch.features[judge])
+        hit = accept(head, drafted)
+        yield Pass(steps=steps, drafted=drafted, judge=judge, hit=hit)
         alive = hit & (batch.drafts_left[steps] > number + 1)
         steps, hidden = steps[alive], hidden[alive]
         seen.keep(alive)
@@ -191,7 +206,9 @@ class _Seen:
             weights = scores.softmax(-1)
             attended = torch.matmul(weights.flatten(2, 3), values).unflatten(2, (-1, self._group))
             return attended.transpose(1, 2).flatten(0, 1)[slot].flatten(1)
-        own_keys, own_values = (torch.stack(each, dim=2).transpose(0, 1) for each in zip(*self._own, strict=True))  # [n, kv_heads, own, head_dim]
+        own_keys, own_values = (
+            torch.stack(each, dim=2).transpose(0, 1) for each in zip(*self._own, strict=True)
+        )  # [n, kv_heads, own, head_dim]
         own_scores = (grouped[:, :, :, None] * own_keys[:, :, None]).sum(-1) * scale  # [n, kv_heads, group, own]
         weights = torch.cat((scores, own_scores[place].transpose(1, 2)), dim=-1).softmax(-1)
         seen = keys.shape[2]

@@ -28,11 +28,12 @@ from torch.nn import functional
 from paceline.engine.eagle3 import Eagle3Head
 from paceline.engine.replay import Replayed, head_replay, starting_places, walk
 from paceline.engine.states import Conversation, save_whole
-from paceline.engine.unroll import Batch, batch_of, unroll
+from paceline.engine.unroll import Batch, batch_of, is_named, unroll
 from paceline.errors import BadInputError, printable
 from paceline.speculation.counts import AcceptanceCounts
+from paceline.speculation.trained_head import Epoch
 
-__all__ = ["Epoch", "Lesson", "Settings", "Trainee", "folded", "held_out_counts", "loss_of", "train"]
+__all__ = ["Lesson", "Settings", "Trainee", "folded", "held_out_counts", "loss_of", "train"]
 
 SCHEMA = "paceline.eagle3-training/1"
 PROGRESS = "training.safetensors"
@@ -111,40 +112,16 @@ class Trainee:
         return replace(conversation, aux=aux.flatten(-2))
 
 
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """One point of the curves: mean loss, acceptance of the averaged head on what was held out, and what it cost.
-
-    Attributes:
-        epoch: from 1 on.
-        updates: since the start.
-        loss: mean over the epoch's updates.
-        learning_rate: at its end.
-        held_out: counts at K, by walking steps.
-        answer_tokens: trained on in this epoch.
-        seconds: of the epoch; with a stop in it, since the start of the process.
-
-    """
-
-    epoch: int
-    updates: int
-    loss: float
-    learning_rate: float
-    held_out: AcceptanceCounts
-    answer_tokens: int
-    seconds: float
-
-
 def loss_of(trainee: Trainee, lesson: Lesson, conversations: Sequence[Conversation], settings: Settings) -> Tensor:
     """The loss of one update, a scalar: cross entropy per place, passes and places weighted as the module says."""
     batch = batch_of([trainee.scaled(each) for each in conversations])
     steps = batch.starts.shape[0]
-    wanted = torch.log_softmax(functional.linear(batch.features, lesson.judge), dim=-1).exp()
+    wanted = functional.linear(batch.features, lesson.judge).softmax(-1)
     runs = torch.zeros(steps, dtype=torch.int64)
     losses: list[tuple[Tensor, Tensor]] = []
-    for number, each in enumerate(unroll(trainee.head, lesson.embedding, batch, draft_tokens=settings.passes)):
-        entropy = -(wanted[each.judge] * functional.log_softmax(each.logits, dim=-1)).sum(-1)
-        counted = lesson.can_draft[each.wanted] * settings.decay**number
+    for number, each in enumerate(unroll(trainee.head, lesson.embedding, batch, draft_tokens=settings.passes, accept=is_named)):
+        entropy = -(wanted[each.judge] * functional.log_softmax(each.drafted.logits, dim=-1)).sum(-1)
+        counted = lesson.can_draft[each.drafted.wanted] * settings.decay**number
         runs[each.steps] += each.hit
         losses.append((each.steps, entropy * counted))
     weights = torch.full((steps,), settings.elsewhere)
@@ -165,7 +142,7 @@ def held_out_counts(trainee: Trainee, lesson: Lesson, draft_tokens: int) -> Acce
     """What the averaged head would have counted on the conversations held out."""
     scaled = (trainee.scaled(each) for each in lesson.held_out)
     replayed: Iterator[Replayed] = head_replay(
-        trainee.averaged, lesson.embedding, scaled, draft_tokens=draft_tokens, rows=HELD_OUT_ROWS, sampled=None
+        trainee.averaged, lesson.embedding, scaled, draft_tokens=draft_tokens, rows=HELD_OUT_ROWS, accept=is_named
     )
     return AcceptanceCounts.pooled(walk(each, draft_tokens) for each in replayed)
 
@@ -308,7 +285,9 @@ class _Run:
                 parameter.copy_(held[f"weights.{name}"])
                 if f"step.{name}" in held:
                     self.optimizer.state[parameter] = {
-                        "step": held[f"step.{name}"], "exp_avg": held[f"exp_avg.{name}"], "exp_avg_sq": held[f"exp_avg_sq.{name}"]
+                        "step": held[f"step.{name}"],
+                        "exp_avg": held[f"exp_avg.{name}"],
+                        "exp_avg_sq": held[f"exp_avg_sq.{name}"],
                     }
             for name, parameter in self.trainee.averaged.named_parameters():
                 parameter.copy_(held[f"averaged.{name}"])
