@@ -75,10 +75,14 @@ class LibraryCache:
 
     def rollback(self, length: int) -> None:
         """Forget all but the first `length` tokens."""
-        self.held.crop(length)
+        if length < self.length:
+            self.held.crop(length - self.length)
 
     def keep(self, start: int, offsets: Sequence[int]) -> None:
         """Of the tokens from `start` on keep those at `offsets` (ascending), moved together; forget the others."""
+        if list(offsets) == list(range(len(offsets))):
+            self.rollback(start + len(offsets))
+            return
         kept = [*range(start), *(start + each for each in offsets)]
         for layer in self.held.layers:
             places = torch.tensor(kept, device=layer.keys.device)
@@ -142,7 +146,7 @@ class LibraryTarget:
                     input_ids=row.tokens[None],
                     attention_mask=None if mask is None else mask[None, None],
                     position_ids=(depths + length)[None],
-                    past_key_values=row.cache.held,
+                    cache=row.cache.held,
                     use_cache=True,
                     output_hidden_states=True,
                     logits_to_keep=max(row.logits, 1),
