@@ -9,16 +9,19 @@ The states of a token are those of the pass that read it: nothing is computed tw
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from paceline.engine.llama import LlamaTarget
 from paceline.engine.rows import Answered, Row
+from paceline.engine.shared_cache import SharedCache
 from paceline.engine.states import Conversation, StatesFolder
 from paceline.engine.target import Target
 
-__all__ = ["Asked", "Decoding", "answer_all", "read_all"]
+__all__ = ["Asked", "Decoding", "answer_all"]
 
 KEPT = torch.bfloat16
 
@@ -63,10 +66,22 @@ class _Open:
     features: list[Tensor] = field(default_factory=list)
 
 
-def read_all(states: StatesFolder, shards: Sequence[Sequence[Asked]]) -> Iterator[Conversation]:
-    """The conversations of all shards, which must be there."""
-    for shard in range(len(shards)):
-        yield from states.read(shard)
+class _Caches:
+    """Caches for at most `slots` conversations at once: of one block where the target has such, so that they attend together."""
+
+    def __init__(self, target: Target, *, slots: int, room_tokens: int) -> None:
+        self._target = target
+        self._block = target.new_block(slots=slots, room_tokens=room_tokens) if isinstance(target, LlamaTarget) else None
+        self._free = list(range(slots - 1, -1, -1))
+
+    def take(self) -> Any:
+        """An empty cache."""
+        return self._target.new_cache() if self._block is None else self._block.cache(self._free.pop())
+
+    def give_back(self, cache: Any) -> None:
+        """Its conversation has ended."""
+        if isinstance(cache, SharedCache):
+            self._free.append(cache.slot)
 
 
 def answer_all(
@@ -90,30 +105,38 @@ def answer_all(
 
 
 def _answered(target: Target, asked: Sequence[Asked], decoding: Decoding) -> Iterator[Conversation]:
+    """The conversations as they end. New prompts have a pass of their own, so that those that go on attend together."""
     waiting = iter(asked)
+    room = max((len(each.prompt) + len(each.answer or ()) for each in asked), default=0) + decoding.max_tokens
+    caches = _Caches(target, slots=min(decoding.rows, len(asked)), room_tokens=room)
     running: list[_Open] = []
     while True:
-        while len(running) < decoding.rows and (each := next(waiting, None)) is not None:
-            running.append(_opened(target, each))
-        if not running:
+        new = [_opened(each, caches.take()) for each in islice(waiting, decoding.rows - len(running))]
+        if not new and not running:
             return
-        rows = [
-            Row(torch.tensor(each.unread, device=target.device), each.cache, None, logits=int(each.asked.answer is None))
-            for each in running
-        ]
         still = []
-        for each, said in zip(running, target.forward(rows, hidden_layers=decoding.hidden_layers), strict=True):
-            ended = _take(each, said, decoding)
-            if ended is None:
-                still.append(each)
-            else:
-                yield ended
-        running = still
+        for group in (running, new):
+            for each, ended in _passed(target, group, decoding):
+                if ended is None:
+                    still.append(each)
+                else:
+                    caches.give_back(each.cache)
+                    yield ended
+        running = sorted(still, key=lambda each: getattr(each.cache, "slot", 0))
 
 
-def _opened(target: Target, asked: Asked) -> _Open:
+def _passed(target: Target, group: Sequence[_Open], decoding: Decoding) -> Iterator[tuple[_Open, Conversation | None]]:
+    """Run one pass, if there is anything to run, and say of each conversation whether it has ended."""
+    if not group:
+        return
+    rows = [Row(torch.tensor(each.unread, device=target.device), each.cache, None, logits=int(each.asked.answer is None)) for each in group]
+    for each, said in zip(group, target.forward(rows, hidden_layers=decoding.hidden_layers), strict=True):
+        yield each, _take(each, said, decoding)
+
+
+def _opened(asked: Asked, cache: Any) -> _Open:
     tokens = [*asked.prompt, *(asked.answer or ())]
-    return _Open(asked=asked, cache=target.new_cache(), tokens=tokens, unread=tokens if asked.answer is None else tokens[:-1])
+    return _Open(asked=asked, cache=cache, tokens=tokens, unread=tokens if asked.answer is None else tokens[:-1])
 
 
 def _take(each: _Open, said: Answered, decoding: Decoding) -> Conversation | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,6 @@ from paceline.engine.states import Conversation
 from paceline.engine.target import Target
 from paceline.engine.train_eagle3.training import Trainee
 from paceline.engine.train_eagle3.vocabulary import DraftVocabulary
-from dataclasses import replace
 
 __all__ = ["head_config", "layer_scales", "new_trainee"]
 

@@ -214,7 +214,7 @@ class _Run:
         keep = min(self.settings.average, self.updates / (self.updates + 10))
         with torch.no_grad():
             averaged, own = list(self.trainee.averaged.parameters()), list(self.trainee.head.parameters())
-            torch._foreach_lerp_(averaged, own, 1 - keep)  # noqa: SLF001 - the public loop is ten times slower
+            torch._foreach_lerp_(averaged, own, 1 - keep)
 
     def end_epoch(self, seconds: float) -> Epoch:
         """Judge the epoch, and keep its head if it is the best."""
