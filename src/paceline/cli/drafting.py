@@ -8,6 +8,7 @@ import numpy as np
 
 from paceline.cli.options import VLLM_SUFFIX
 from paceline.cli.output import answer
+from paceline.cli.training import engine_needed
 from paceline.errors import BadInputError, printable
 from paceline.replay.ngram import NgramRule
 from paceline.replay.suffix import SuffixRule
@@ -21,17 +22,16 @@ if TYPE_CHECKING:
 __all__ = ["run_generate"]
 
 CONFIDENCE = 0.95
-EXTRA = ("torch", "transformers", "safetensors")
 
 
 def run_generate(options: argparse.Namespace) -> int:
     """`generate`: texts, and where each of their tokens came from."""
     prompts = _prompts(options)
-    _need_engine()
-    import torch
+    with engine_needed():
+        import torch
 
-    from paceline.engine.sampling import Sampling
-    from paceline.jobs.generating import load_drafter, load_engine, write
+        from paceline.engine.sampling import Sampling
+        from paceline.jobs.generating import load_drafter, load_engine, write
 
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -64,15 +64,6 @@ def run_generate(options: argparse.Namespace) -> int:
     how = "plain decoding" if asked.method is None else f"drafts: {asked.method.value}, K = {asked.positions}"
     answer(options, body=body, text=("\n" if options.stream else "") + generation_text(written, body, how=how), inputs={})
     return 0
-
-
-def _need_engine() -> None:
-    try:
-        import paceline.jobs.generating  # noqa: F401  # whether it can be imported is the question
-    except ModuleNotFoundError as fault:
-        if fault.name not in EXTRA:
-            raise
-        raise BadInputError(f"the drafting engine needs {fault.name}, which is not installed; install paceline[engine]") from None
 
 
 def _prompts(options: argparse.Namespace) -> list[str]:

@@ -158,10 +158,13 @@ class Eagle3Head(nn.Module):
 
         `embeddings` and `hidden` are [..., tokens, hidden], `positions` [..., tokens] or [tokens].
         """
-        cos, sin = self._rotary.at(positions.to("cpu"), hidden.dtype)
-        turn = (cos.to(hidden.device).unsqueeze(-3), sin.to(hidden.device).unsqueeze(-3))
-        made: Tensor = self.midlayer(embeddings, hidden, turn, attend)
+        made: Tensor = self.midlayer(embeddings, hidden, self.turn(positions, hidden), attend)
         return made
+
+    def turn(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [..., 1, tokens, head_dim] that turn queries and keys at `positions`, of `like`'s dtype and on its device."""
+        cos, sin = self._rotary.at(positions.to("cpu"), like.dtype)
+        return cos.to(like.device).unsqueeze(-3), sin.to(like.device).unsqueeze(-3)
 
     def draft_logits(self, hidden: Tensor) -> Tensor:
         """Logits [..., draft_vocab] of what `forward` gave."""

@@ -19,6 +19,7 @@ from paceline.engine.kv_cache import KvCache
 from paceline.engine.linear import linear
 from paceline.engine.rotary import KINDS, Rotary, rope_kind
 from paceline.engine.rows import Answered, Row, chain_mask, wide
+from paceline.engine.shared_cache import CacheBlock, TogetherPass, together
 
 __all__ = ["LlamaShape", "LlamaTarget", "attend", "is_llama_like", "llama_shape", "swiglu"]
 
@@ -118,6 +119,19 @@ class LlamaTarget:
         shape = self.shape
         return KvCache(layers=self.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim, dtype=self.dtype, device=self.device)
 
+    def new_block(self, *, slots: int, room_tokens: int) -> CacheBlock:
+        """Room for the caches of `slots` sequences of up to `room_tokens` tokens, which then attend together."""
+        shape = self.shape
+        return CacheBlock(
+            slots=slots,
+            room_tokens=room_tokens,
+            layers=self.layers,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            dtype=self.dtype,
+            device=self.device,
+        )
+
     def unembed(self, features: Tensor) -> Tensor:
         """Logits [..., vocab] of features [..., hidden], float32 or wider."""
         return wide(linear(features, self.head))
@@ -131,9 +145,10 @@ class LlamaTarget:
         cos, sin = self._rotary.at(torch.cat([_positions(row) for row in rows]), self.dtype)
         turn = (cos[:, None], sin[:, None])
         masks = [chain_mask(size, row.cache.length, row.layout, device=self.device) for row, size in zip(rows, sizes, strict=True)]
+        joint = together([row.cache for row in rows], sizes)
         streams = {0: x}
         for number, layer in enumerate(self._layers):
-            x = self._run_layer(number, layer, x, turn, rows, masks)
+            x = self._run_layer(number, layer, x, turn, rows, masks, joint)
             if number + 1 in hidden_layers:
                 streams[number + 1] = x
         features = functional.rms_norm(x, (self.hidden,), self._final_norm, self.shape.norm_eps)
@@ -142,7 +157,14 @@ class LlamaTarget:
         return self._answers(rows, sizes, features, [streams[layer] for layer in hidden_layers])
 
     def _run_layer(
-        self, number: int, layer: _Layer, x: Tensor, turn: tuple[Tensor, Tensor], rows: Sequence[Row[KvCache]], masks: list[Tensor | None]
+        self,
+        number: int,
+        layer: _Layer,
+        x: Tensor,
+        turn: tuple[Tensor, Tensor],
+        rows: Sequence[Row[KvCache]],
+        masks: list[Tensor | None],
+        joint: TogetherPass | None,
     ) -> Tensor:
         shape, eps = self.shape, self.shape.norm_eps
         normed = functional.rms_norm(x, (shape.hidden,), layer.input_norm, eps)
@@ -154,15 +176,26 @@ class LlamaTarget:
             turning = torch.cat((queries, keys), dim=1)
         turned = Rotary.turned(turning, *turn).transpose(0, 1)  # [heads + kv_heads, tokens, head_dim]
         values = values.transpose(0, 1)
+        if joint is not None:
+            seen = joint.attend(number, turned[: shape.heads], turned[shape.heads :], values)
+        else:
+            seen = self._attend_by_row(number, turned, values, rows, masks)
+        x = x + linear(seen, layer.out, layer.out_bias)
+        normed = functional.rms_norm(x, (shape.hidden,), layer.mlp_norm, eps)
+        return x + linear(swiglu(linear(normed, layer.gate_up)), layer.down)
+
+    def _attend_by_row(
+        self, number: int, turned: Tensor, values: Tensor, rows: Sequence[Row[KvCache]], masks: list[Tensor | None]
+    ) -> Tensor:
+        """Attention of every row over what its cache remembers and itself [tokens, heads · head_dim]."""
+        heads = self.shape.heads
         attended, start = [], 0
         for row, mask in zip(rows, masks, strict=True):
             end = start + row.tokens.shape[0]
-            keys, seen_values = row.cache.write(number, turned[shape.heads :, start:end], values[:, start:end])
-            attended.append(attend(turned[: shape.heads, start:end], keys, seen_values, mask))
+            keys, seen_values = row.cache.write(number, turned[heads:, start:end], values[:, start:end])
+            attended.append(attend(turned[:heads, start:end], keys, seen_values, mask))
             start = end
-        x = x + linear(attended[0] if len(attended) == 1 else torch.cat(attended), layer.out, layer.out_bias)
-        normed = functional.rms_norm(x, (shape.hidden,), layer.mlp_norm, eps)
-        return x + linear(swiglu(linear(normed, layer.gate_up)), layer.down)
+        return attended[0] if len(attended) == 1 else torch.cat(attended)
 
     def _answers(self, rows: Sequence[Row[KvCache]], sizes: list[int], features: Tensor, streams: list[Tensor]) -> list[Answered]:
         """The packed results cut into rows; the output head runs once, for the tokens whose logits are wanted."""

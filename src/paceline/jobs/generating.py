@@ -3,17 +3,15 @@
 Imports torch: whoever imports this module needs the extra `engine`.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import torch
-from transformers import AutoTokenizer
 
+from paceline.engine.chat import Chat, load_chat
 from paceline.engine.drafters.draft_model import ModelDrafter
 from paceline.engine.drafters.drafter import Drafter
 from paceline.engine.drafters.eagle import EagleDrafter
@@ -25,13 +23,13 @@ from paceline.engine.sampling import Sampling
 from paceline.engine.speculative_sampling import Generated
 from paceline.engine.target import Target, load_target
 from paceline.errors import BadInputError, UnknownNameError, printable
-from paceline.files.modelconfig import read_model_config
 from paceline.replay.ngram import NgramRule
 from paceline.replay.suffix import SuffixRule
 from paceline.report.generation import DraftedStep, Origin, Piece, Written
 from paceline.speculation.method import Method, Tree
+from paceline.traffic.exchange import Message
 
-__all__ = ["Engine", "Generating", "load_drafter", "load_engine", "stop_tokens", "write"]
+__all__ = ["Engine", "Generating", "load_drafter", "load_engine", "write"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 UNFINISHED = "\ufffd"
@@ -56,11 +54,10 @@ class Generating:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Engine:
-    """A target with its tokenizer and the tokens that end its texts."""
+    """A target with its tokenizer."""
 
     target: Target
-    tokenizer: Any
-    stops: frozenset[int]
+    chat: Chat
 
     def prompt_tokens(self, text: str, *, raw: bool) -> tuple[int, ...]:
         """A prompt as tokens: as one user's message in the model's chat template, or as it is.
@@ -70,18 +67,10 @@ class Engine:
 
         """
         if raw:
-            return tuple(self.tokenizer(text)["input_ids"])
-        if self.tokenizer.chat_template is None:
+            return tuple(self.chat.library(text)["input_ids"])
+        if self.chat.library.chat_template is None:
             raise BadInputError("the target's tokenizer has no chat template; give --raw, and the prompt as the model expects it")
-        return tuple(
-            self.tokenizer.apply_chat_template([{"role": "user", "content": text}], add_generation_prompt=True, return_dict=True)[
-                "input_ids"
-            ]
-        )
-
-    def text(self, tokens: Sequence[int]) -> str:
-        """Tokens as text, special ones left out."""
-        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
+        return self.chat.prompt([Message("user", text)])
 
 
 def load_engine(folder: Path, *, dtype: str, device: str) -> Engine:
@@ -98,21 +87,7 @@ def load_engine(folder: Path, *, dtype: str, device: str) -> Engine:
         torch.empty(0, device=place)
     except (RuntimeError, AssertionError) as fault:
         raise BadInputError(f"no device {printable(device)} here: {printable(str(fault))}") from None
-    target = load_target(folder, dtype=DTYPES[dtype], device=place)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as fault:
-        raise BadInputError(f"no tokenizer in {printable(str(folder))}: {printable(str(fault))}") from None
-    return Engine(target, tokenizer, stop_tokens(folder))
-
-
-def stop_tokens(folder: Path) -> frozenset[int]:
-    """The tokens that end a text, by the model's configuration and its generation_config.json."""
-    configs = [read_model_config(folder)]
-    if (folder / "generation_config.json").exists():
-        configs.append(json.loads((folder / "generation_config.json").read_bytes()))
-    stated = [config.get("eos_token_id") for config in configs]
-    return frozenset(token for each in stated for token in (each if isinstance(each, list) else [each]) if isinstance(token, int))
+    return Engine(load_target(folder, dtype=DTYPES[dtype], device=place), load_chat(folder))
 
 
 def load_drafter(asked: Generating, target: Target) -> Drafter | None:
@@ -153,8 +128,10 @@ def write(
     made = [Generation(engine.prompt_tokens(prompt, raw=raw)) for prompt in prompts]
     chances = [Generated(seed + number) for number in range(len(made))]
     shown, started_at = 0, perf_counter()
-    for emission in generate(engine.target, drafter, made, sampling=sampling, most_tokens=most_tokens, stops=engine.stops, chances=chances):
-        if emission.sequence == 0 and not (text := engine.text(made[0].output)).endswith(UNFINISHED):
+    for emission in generate(
+        engine.target, drafter, made, sampling=sampling, most_tokens=most_tokens, stops=engine.chat.end_ids, chances=chances
+    ):
+        if emission.sequence == 0 and not (text := engine.chat.text(made[0].output)).endswith(UNFINISHED):
             on_text(text[shown:])
             shown = len(text)
     seconds = perf_counter() - started_at
@@ -168,14 +145,18 @@ def _written(engine: Engine, prompt: str, made: Generation, positions: int, *, d
         origins += [*[Origin.ACCEPTED] * len(step.accepted), _last(step, drafted=drafted)]
     pieces, before = [], ""
     for place, (token, origin) in enumerate(zip(made.output, islice(origins, len(made.output)), strict=True), 1):
-        text = engine.text(made.output[:place])
+        text = engine.chat.text(made.output[:place])
         # Half a character waits for the token that completes it.
         whole = before if text.endswith(UNFINISHED) and place < len(made.output) else text
         pieces.append(Piece(token, whole[len(before) :], origin))
         before = whole
     steps = tuple(
         DraftedStep(
-            step.tokens, tuple(engine.text([token]) for token in step.tokens), step.parents, step.accepted, _last(step, drafted=drafted)
+            step.tokens,
+            tuple(engine.chat.text([token]) for token in step.tokens),
+            step.parents,
+            step.accepted,
+            _last(step, drafted=drafted),
         )
         for step in made.steps
     )
