@@ -20,6 +20,7 @@ from paceline.cli.options import (
     positive_int,
 )
 from paceline.cli.replica_options import add_suffix
+from paceline.cli.train import add_answering
 from paceline.hardware import Dtype
 from paceline.speculation.method import Method
 
@@ -49,16 +50,33 @@ def _add_replay(verbs: Verbs) -> None:
         example="paceline replay demo --method ngram --draft-tokens 5 --ngram-min 2 --ngram-max 4",
     )
     parser.add_argument("logs", nargs="+", metavar="LOG", help="chat logs (JSONL or JSON, .gz too), or demo for the packaged traffic")
-    parser.add_argument("--method", choices=["ngram", "suffix"], default="ngram", help="what drafts without a model (default ngram)")
+    parser.add_argument(
+        "--method",
+        choices=["ngram", "suffix", "eagle3", "draft-model"],
+        default="ngram",
+        help="what drafts: ngram (default) or suffix need no model, eagle3 and draft-model need --target and --draft",
+    )
     parser.add_argument("--draft-tokens", type=positive_int, default=5, metavar="K", help="tokens drafted per step (default 5)")
     add_ngram(parser)
     add_suffix(parser)
     add_traffic(parser)
+    models = parser.add_argument_group("models (eagle3, draft-model)")
+    models.add_argument("--target", type=Path, default=None, metavar="DIR", help="the target: a folder with config.json and safetensors")
+    models.add_argument("--draft", type=Path, default=None, metavar="DIR", help="the EAGLE-3 head's or the draft model's folder")
+    models.add_argument("--draft-temperature", type=positive, default=None, metavar="T", help="draw drafts at T (default: argmax)")
+    models.add_argument(
+        "--states", type=place, default=None, metavar="DIR", help="keep the target's answers and states there for next time"
+    )
+    add_answering(parser)
     add_seed(parser)
     add_json(parser)
 
 
 def _replay(options: argparse.Namespace) -> int:
+    if options.method in ("eagle3", "draft-model"):
+        from paceline.cli.training import run_neural_replay
+
+        return run_neural_replay(options)
     from paceline.cli.experimenting import run_replay
 
     return run_replay(options)

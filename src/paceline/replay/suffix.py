@@ -19,7 +19,7 @@ The walk goes by steps, and the end of the log is judged, as in `ngram`. Notatio
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -28,11 +28,11 @@ import numpy.typing as npt
 
 from paceline.errors import BadInputError, is_count, printable
 from paceline.replay import suffix_kernel
-from paceline.replay.ngram import RequestAcceptance
+from paceline.replay.ngram import RequestAcceptance, need_token_ids
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.traffic.exchange import TokenStream
 
-__all__ = ["SuffixRule", "replay_suffix"]
+__all__ = ["SuffixRule", "propose_suffix", "replay_suffix"]
 
 IndexArray = npt.NDArray[np.int32]
 MOST_DEPTH = 256
@@ -103,6 +103,37 @@ def replay_suffix(streams: Iterable[TokenStream], rule: SuffixRule) -> Iterator[
                 steps=steps, drafts=drafts, drafted_tokens=drafted, accepted_tokens=accepted, accepted_per_position=tuple(positions)
             ),
         )
+
+
+def propose_suffix(own: IndexArray, cached: Sequence[IndexArray], rule: SuffixRule) -> IndexArray:
+    """The tokens drafted after `own` [tokens], a request's prompt with its output so far; empty where nothing is likely enough.
+
+    `cached` has the outputs that are looked up too, oldest first, the request's own so far last. Everything is read anew: for one proposal.
+
+    Raises:
+        BadInputError: a token id is negative.
+
+    """
+    for tokens in (own, *cached):
+        need_token_ids(tokens, "context")
+    words = _Words()
+    text = words.numbered(own)
+    parts = [np.append(words.numbered(each), 0) for each in cached]
+    kept = np.concatenate(parts)[:-1].astype(np.int32) if parts else text[:0]
+    tally, drafts = np.zeros(words.count + 1, dtype=np.int32), np.empty((2, rule.draft_tokens), dtype=np.int32)
+    best, best_score = text[:0], 0.0
+    for corpus in (_linked(text, words.count), _linked(kept, words.count)):
+        size = corpus.text.size
+        length, score = suffix_kernel.speculate(corpus, 0, size, text[-rule.depth :], _limits(rule), words.ids(), tally, drafts)
+        if score > best_score:
+            best, best_score = drafts[0, :length].copy(), score
+    return words.ids()[best].astype(np.int32)
+
+
+def _linked(text: IndexArray, words: int) -> suffix_kernel.Corpus:
+    corpus = suffix_kernel.Corpus(text, np.empty(text.size, dtype=np.int32), np.full(words + 1, -1, dtype=np.int32))
+    suffix_kernel.link(corpus, 0, text.size)
+    return corpus
 
 
 def _limits(rule: SuffixRule) -> suffix_kernel.Limits:

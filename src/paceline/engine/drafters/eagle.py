@@ -1,0 +1,169 @@
+"""Drafts from an EAGLE head: a chain, or EAGLE-2's confidence tree; the head may be EAGLE-1's or EAGLE-3's.
+
+The head runs over pairs: the hidden state at position i with the embedding of token i + 1. Where the target has been, the hidden state is
+the target's; beyond, the head's own output stands in. What the head computed from its own output is forgotten after each draft, and is
+computed again from the target's once tokens were accepted.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from paceline.engine.decoder_layer import Attend
+from paceline.engine.drafters.confidence_tree import GrowingTree
+from paceline.engine.kv_cache import KvCache
+from paceline.engine.llama import LlamaShape, attend
+from paceline.engine.rows import Answered, wide
+from paceline.engine.speculative_sampling import Chance, Draft, chain
+from paceline.speculation.method import Tree
+
+__all__ = ["EagleDrafter", "FeatureHead"]
+
+
+class FeatureHead(Protocol):
+    """A head that turns the target's hidden states and the next tokens into what comes after."""
+
+    @property
+    def hidden_layers(self) -> tuple[int, ...]:
+        """Which of the target's layers it reads."""
+
+    @property
+    def shape(self) -> LlamaShape:
+        """Sizes of its decoder layer."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its weights."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+
+    @property
+    def vocab(self) -> int:
+        """The target's vocabulary."""
+
+    def read(self, answered: Answered) -> Tensor:
+        """What the head takes from the target's pass, by token [tokens, hidden]."""
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Embeddings [tokens, hidden]."""
+
+    def run(self, embeddings: Tensor, hidden: Tensor, *, positions: Tensor, attend: Attend) -> Tensor:
+        """The next hidden states [tokens, hidden]."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits over draft ids [tokens, draft vocab]."""
+
+    def target_ids(self, draft_ids: Tensor) -> Tensor:
+        """The target's ids of draft ids."""
+
+
+class EagleDrafter:
+    """Drafts with a head: `tree`, or a chain of `draft_tokens` where there is none.
+
+    On a chain, tokens are named at `temperature` 0, else drawn from the head's law at that temperature; a tree's are named.
+    """
+
+    def __init__(self, head: FeatureHead, *, draft_tokens: int, tree: Tree | None, temperature: float) -> None:
+        self._head, self._draft_tokens, self._tree, self._temperature = head, draft_tokens, tree, temperature
+        self.hidden_layers = head.hidden_layers
+
+    def begin(self) -> "_EagleDrafting":
+        """Start with a new sequence."""
+        return _EagleDrafting(self._head, self._draft_tokens, self._tree, self._temperature)
+
+
+class _EagleDrafting:
+    """The head's run through one sequence."""
+
+    def __init__(self, head: FeatureHead, draft_tokens: int, tree: Tree | None, temperature: float) -> None:
+        self._head, self._draft_tokens, self._tree, self._temperature = head, draft_tokens, tree, temperature
+        shape = head.shape
+        self._cache = KvCache(layers=1, kv_heads=shape.kv_heads, head_dim=shape.head_dim, dtype=head.dtype, device=head.device)
+        self._unread: list[Tensor] = []
+
+    def observe(self, answered: Answered, kept: Sequence[int] | None) -> None:
+        """Note the hidden states of the tokens that were kept."""
+        hidden = self._head.read(answered)
+        self._unread.append(hidden if kept is None else hidden[list(kept)])
+
+    def draft(self, context: Sequence[int], chance: Chance) -> Draft:
+        """A chain or tree behind `context`."""
+        hidden = torch.cat(self._unread)
+        self._unread.clear()
+        start = self._cache.length
+        assert start + hidden.shape[0] == len(context) - 1, "every token but the last was observed"
+        causal = None if hidden.shape[0] == 1 else torch.ones((hidden.shape[0],) * 2, dtype=torch.bool, device=self._head.device).tril()
+        made = self._run(context[start + 1 :], hidden, depths=list(range(hidden.shape[0])), sees=causal)[-1:]
+        committed = self._cache.length
+        draft = self._chain(made, chance) if self._tree is None else self._grown(made, self._tree)
+        self._cache.rollback(committed)
+        return draft
+
+    def finish(self, output: Sequence[int]) -> None:
+        """Nothing is kept for the next sequence."""
+
+    def _run(self, tokens: Sequence[int], hidden: Tensor, *, depths: Sequence[int], sees: Tensor | None) -> Tensor:
+        """The head over `tokens` behind its cache, which remembers them. Positions are the cache's first free one plus `depths`.
+
+        `sees` [tokens, seen] says which of the last tokens that are remembered or run each sees; all before those are seen.
+        """
+        head, cache = self._head, self._cache
+        count = len(tokens)
+        cache.reserve(count)
+        mask = None if sees is None else torch.cat((sees.new_ones((count, cache.length + count - sees.shape[1])), sees), dim=1)
+
+        def remembering(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            return attend(queries, *cache.write(0, keys, values), mask)
+
+        positions = torch.tensor(depths, device=head.device) + cache.length
+        made = head.run(head.embed(torch.tensor(tokens, device=head.device)), hidden, positions=positions, attend=remembering)
+        cache.length += count
+        return made
+
+    def _chain(self, hidden: Tensor, chance: Chance) -> Draft:
+        tokens: list[int] = []
+        laws: list[Tensor] = []
+        while True:
+            logits = self._head.logits(hidden)[-1]
+            if self._temperature == 0:
+                draft_id = logits.argmax()
+            else:
+                law = torch.softmax(wide(logits) / self._temperature, dim=-1)
+                draft_id = torch.tensor(chance.pick(law), device=law.device)
+                ids = self._head.target_ids(torch.arange(law.shape[0], device=law.device))
+                laws.append(law.new_zeros(self._head.vocab).scatter(0, ids, law))
+            tokens.append(int(self._head.target_ids(draft_id)))
+            if len(tokens) == self._draft_tokens:
+                return chain(tokens, laws or None)
+            hidden = self._run(tokens[-1:], hidden, depths=[0], sees=None)
+
+    def _grown(self, hidden: Tensor, tree: Tree) -> Draft:
+        growing = GrowingTree(tree.topk)
+        growing.grow(*self._likeliest(hidden, tree.topk))
+        committed = self._cache.length
+        slots: dict[int, int] = {}  # of an expanded candidate: its place behind what is committed
+        made: dict[int, Tensor] = {}  # what the head gives at each expanded candidate
+        for depth in range(1, tree.depth):
+            frontier = growing.frontier
+            before = torch.stack([hidden[-1] if growing.parents[node] < 0 else made[growing.parents[node]] for node in frontier])
+            sees = torch.zeros((len(frontier), len(slots) + len(frontier)), dtype=torch.bool, device=self._head.device)
+            for row, node in enumerate(frontier):
+                slots[node] = len(slots)
+                above = node
+                while above >= 0:
+                    sees[row, slots[above]] = True
+                    above = growing.parents[above]
+            offset = committed + depth - 1 - self._cache.length
+            given = self._run([growing.tokens[node] for node in frontier], before, depths=[offset] * len(frontier), sees=sees)
+            made.update(zip(frontier, given, strict=True))
+            growing.grow(*self._likeliest(given, tree.topk))
+        return growing.best(tree.nodes)[0]
+
+    def _likeliest(self, hidden: Tensor, topk: int) -> tuple[Tensor, Tensor]:
+        """The target's ids of the `topk` likeliest tokens behind each hidden state, and their log-probabilities."""
+        best = torch.log_softmax(wide(self._head.logits(hidden)), dim=-1).topk(topk)
+        return self._head.target_ids(best.indices), best.values

@@ -1,0 +1,289 @@
+"""The EAGLE-3 head (Li et al., arXiv 2503.01840): one decoder layer that drafts from the target's low, middle and high hidden states.
+
+At position i it reads the embedding of token i + 1 and a hidden state of token i: the target's, fused from several layers by `fc`, or its
+own output where the target has not been there yet. It gives the next hidden state and, over a draft vocabulary, the logits of token i + 2.
+
+    fused   = fc([low, middle, high])                                  [..., hidden]
+    x       = [input_layernorm(embedding), hidden_norm(hidden)]        [..., 2 hidden]
+    hidden' = hidden + attention(x);  hidden' += mlp(post_attention_layernorm(hidden'))
+    logits  = lm_head(norm(hidden'))                                   [..., draft vocab]
+
+Draft id i is the target's id i + d2t[i]. The head attends over whatever its caller says (a cache, a whole text, a text unrolled for
+training), so `forward` takes attention as a function.
+
+Published checkpoints differ in spelling: SGLang and SpecForge (and EAGLE's own, once converted to safetensors) write `midlayer.`, the
+`speculators` library `layers.0.` and a nested configuration, where norm_before_residual is true unless said otherwise. The hidden states'
+layers are numbered as vLLM numbers them: index k is the residual stream after k layers. Where the configuration names none, they are
+2, L // 2 and L − 3.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from paceline.engine.checkpoint import Checkpoint, open_checkpoint
+from paceline.engine.decoder_layer import Attend, Attention, Mlp, Norm, Projection
+from paceline.engine.llama import LlamaShape, llama_shape
+from paceline.engine.rotary import Rotary
+from paceline.engine.rows import Answered
+from paceline.engine.target import Target
+from paceline.errors import BadInputError, printable
+
+__all__ = ["Eagle3Config", "Eagle3Head", "LoadedEagle3", "default_aux_layers", "eagle3_config", "load_eagle3"]
+
+UNSUPPORTED = ("fc_norm", "parallel_drafting", "norm_output")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eagle3Config:
+    """What an EAGLE-3 head is made of.
+
+    Attributes:
+        shape: of its decoder layer.
+        target_hidden: hidden size of the target.
+        vocab: the target's vocabulary.
+        draft_vocab: tokens that the head can draft.
+        aux_layers: layers of the target that it reads, index k after k layers.
+        norm_before_residual: whether the residual starts behind `hidden_norm`.
+        norm_before_fc: whether what `fc` reads is normed before, as one vector.
+        attention_bias: whether queries, keys and values have a bias.
+        logit_scale: what the logits are multiplied with.
+        rope: the configuration's keys that say how positions are embedded, as in config.json.
+
+    """
+
+    shape: LlamaShape
+    target_hidden: int
+    vocab: int
+    draft_vocab: int
+    aux_layers: tuple[int, ...]
+    norm_before_residual: bool
+    norm_before_fc: bool
+    attention_bias: bool
+    logit_scale: float
+    rope: Mapping[str, Any]
+
+
+def default_aux_layers(layers: int) -> tuple[int, ...]:
+    """Which of a target's layers a head reads where nothing else is said."""
+    return (2, layers // 2, layers - 3)
+
+
+def eagle3_config(config: Mapping[str, Any], *, target_layers: int) -> Eagle3Config:
+    """A head's config.json in either layout, for a target of `target_layers` layers.
+
+    Raises:
+        BadInputError: it describes no EAGLE-3 head, or one with parts that are not supported here.
+
+    """
+    is_speculators = "speculators_model_type" in config
+    if is_speculators and config["speculators_model_type"] != "eagle3":
+        raise BadInputError(f"the checkpoint is of kind {printable(config['speculators_model_type'])}, not eagle3")
+    layer = {**config, **(config.get("transformer_layer_config") or {})}
+    nested = config.get("eagle_config") or {}
+    if odd := [name for name in UNSUPPORTED if config.get(name)]:
+        raise BadInputError(f"the head's configuration asks for {odd[0]}, which is not supported here")
+    if int(layer.get("num_hidden_layers", 1)) != 1:
+        raise BadInputError(f"the head has {printable(layer['num_hidden_layers'])} layers; one is supported here")
+    try:
+        shape = llama_shape(layer)
+        vocab = int(layer["vocab_size"])
+        aux = config.get("eagle_aux_hidden_state_layer_ids") or nested.get("eagle_aux_hidden_state_layer_ids")
+        return Eagle3Config(
+            shape=shape,
+            target_hidden=int(config.get("target_hidden_size") or shape.hidden),
+            vocab=vocab,
+            draft_vocab=int(config.get("draft_vocab_size") or vocab),
+            aux_layers=tuple(int(each) for each in aux) if aux else default_aux_layers(target_layers),
+            norm_before_residual=bool(config.get("norm_before_residual", is_speculators)),
+            norm_before_fc=bool(nested.get("norm_before_fc", config.get("norm_before_fc", False))),
+            attention_bias=bool(layer.get("attention_bias", False)),
+            logit_scale=float(layer.get("logit_scale", 1.0)),
+            rope={name: value for name, value in layer.items() if name.startswith(("rope_", "max_position", "num_attention_heads"))},
+        )
+    except (KeyError, TypeError, ValueError) as fault:
+        raise BadInputError(f"the configuration of the head lacks or misstates {printable(str(fault))}; it is no EAGLE-3 head's") from None
+
+
+class _MidLayer(nn.Module):
+    """The decoder layer, which reads embedding and hidden state beside each other."""
+
+    def __init__(self, config: Eagle3Config) -> None:
+        super().__init__()
+        shape = config.shape
+        self.self_attn = Attention(shape, inputs=2 * shape.hidden, bias=config.attention_bias)
+        self.mlp = Mlp(shape)
+        self.input_layernorm = Norm(shape.hidden, shape.norm_eps)
+        self.hidden_norm = Norm(shape.hidden, shape.norm_eps)
+        self.post_attention_layernorm = Norm(shape.hidden, shape.norm_eps)
+        self._norm_before_residual = config.norm_before_residual
+
+    def forward(self, embeddings: Tensor, hidden: Tensor, turn: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
+        normed = self.hidden_norm(hidden)
+        residual = normed if self._norm_before_residual else hidden
+        hidden = residual + self.self_attn(torch.cat((self.input_layernorm(embeddings), normed), dim=-1), turn, attend)
+        made: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
+        return made
+
+
+class Eagle3Head(nn.Module):
+    """The head's weights, under the names that SGLang and vLLM load (`state_dict` is the published layout but for embeddings and t2d)."""
+
+    d2t: Tensor  # [draft_vocab] int64, what to add to a draft id to get the target's
+
+    def __init__(self, config: Eagle3Config) -> None:
+        super().__init__()
+        shape, inputs = config.shape, config.target_hidden * len(config.aux_layers)
+        self.config = config
+        self.input_norm = Norm(inputs, shape.norm_eps) if config.norm_before_fc else None
+        self.fc = Projection(inputs, shape.hidden, bias=False)
+        self.midlayer = _MidLayer(config)
+        self.norm = Norm(shape.hidden, shape.norm_eps)
+        self.lm_head = Projection(shape.hidden, config.draft_vocab, bias=False)
+        self.register_buffer("d2t", torch.zeros(config.draft_vocab, dtype=torch.int64))
+        rope = {"num_attention_heads": shape.heads, **config.rope}
+        self._rotary = Rotary(rope, head_dim=shape.head_dim, device=torch.device("cpu"))
+
+    def fuse(self, aux: Tensor) -> Tensor:
+        """The target's hidden states at `aux_layers`, beside each other [..., layers · target hidden], as one [..., hidden]."""
+        fused: Tensor = self.fc(aux if self.input_norm is None else self.input_norm(aux))
+        return fused
+
+    def forward(self, embeddings: Tensor, hidden: Tensor, *, positions: Tensor, attend: Attend) -> Tensor:
+        """The next hidden states [..., tokens, hidden], which are also what the head reads where the target's are not known.
+
+        `embeddings` and `hidden` are [..., tokens, hidden], `positions` [..., tokens] or [tokens].
+        """
+        made: Tensor = self.midlayer(embeddings, hidden, self.turn(positions, hidden), attend)
+        return made
+
+    def turn(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [..., 1, tokens, head_dim] that turn queries and keys at `positions`, of `like`'s dtype and on its device."""
+        cos, sin = self._rotary.at(positions.to("cpu"), like.dtype)
+        return cos.to(like.device).unsqueeze(-3), sin.to(like.device).unsqueeze(-3)
+
+    def draft_logits(self, hidden: Tensor) -> Tensor:
+        """Logits [..., draft_vocab] of what `forward` gave."""
+        logits: Tensor = self.lm_head(self.norm(hidden))
+        return logits if self.config.logit_scale == 1 else logits * self.config.logit_scale
+
+    def target_ids(self, draft_ids: Tensor) -> Tensor:
+        """The target's ids of draft ids."""
+        return draft_ids + self.d2t[draft_ids]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedEagle3:
+    """A head with the embeddings it reads: its own where the checkpoint has them, else the target's. Drafts as a `FeatureHead`."""
+
+    head: Eagle3Head
+    embedding: Tensor  # [vocab, hidden]
+
+    @property
+    def hidden_layers(self) -> tuple[int, ...]:
+        """Which of the target's layers it reads."""
+        return self.head.config.aux_layers
+
+    @property
+    def shape(self) -> LlamaShape:
+        """Sizes of its decoder layer."""
+        return self.head.config.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its weights."""
+        return self.embedding.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return self.embedding.device
+
+    @property
+    def vocab(self) -> int:
+        """The target's vocabulary."""
+        return self.head.config.vocab
+
+    def read(self, answered: Answered) -> Tensor:
+        """The target's hidden states, fused [tokens, hidden]."""
+        return self.head.fuse(torch.cat(answered.hidden, dim=-1))
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Embeddings [tokens, hidden]."""
+        return self.embedding[tokens]
+
+    def run(self, embeddings: Tensor, hidden: Tensor, *, positions: Tensor, attend: Attend) -> Tensor:
+        """The next hidden states [tokens, hidden]."""
+        made: Tensor = self.head(embeddings, hidden, positions=positions, attend=attend)
+        return made
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits over draft ids [tokens, draft vocab]."""
+        return self.head.draft_logits(hidden)
+
+    def target_ids(self, draft_ids: Tensor) -> Tensor:
+        """The target's ids of draft ids."""
+        return self.head.target_ids(draft_ids)
+
+
+def load_eagle3(folder: Path, target: Target) -> LoadedEagle3:
+    """The head in `folder`, in the target's dtype and on its device.
+
+    Raises:
+        BadInputError: a tensor is missing or has another shape, the head is made for another target, or d2t leads outside its vocabulary.
+
+    """
+    checkpoint = open_checkpoint(folder)
+    config = eagle3_config(checkpoint.config, target_layers=target.layers)
+    _need_match(config, target, folder)
+    with torch.device("meta"):
+        head = Eagle3Head(config)
+    state = {name: _read(checkpoint, name, tensor, target) for name, tensor in head.state_dict().items()}
+    head.load_state_dict(state, assign=True)
+    _need_ids(head.d2t, config, folder)
+    table = (config.vocab, config.shape.hidden)
+    own = checkpoint.read_optional(
+        "embed_tokens.weight", "model.embed_tokens.weight", shape=table, dtype=target.dtype, device=target.device
+    )
+    embedding = target.embedding if own is None else own
+    if embedding.shape[1] != config.shape.hidden:
+        raise BadInputError(
+            f"{printable(str(folder))} lacks the tensor embed_tokens.weight, and the target's embeddings are {embedding.shape[1]} wide, "
+            f"not {config.shape.hidden}"
+        )
+    return LoadedEagle3(head.eval().requires_grad_(requires_grad=False), embedding)
+
+
+def _read(checkpoint: Checkpoint, name: str, like: Tensor, target: Target) -> Tensor:
+    """A tensor under any of its published names; what may be left out is taken from the target, or from the rule it stands for."""
+    names = [name, name.replace("midlayer.", "layers.0.")]
+    names += [f"model.{each}" for each in names]
+    dtype = torch.int64 if name == "d2t" else target.dtype
+    is_whole = checkpoint.find(*names) is None
+    if is_whole and name == "d2t" and like.shape[0] == target.vocab:
+        return torch.zeros_like(like, device=target.device)
+    if is_whole and name == "lm_head.weight" and like.shape == target.head.shape:
+        return target.head
+    return checkpoint.read(*dict.fromkeys(names), shape=like.shape, dtype=dtype, device=target.device)
+
+
+def _need_match(config: Eagle3Config, target: Target, folder: Path) -> None:
+    ours = {"vocabulary": config.vocab, "target's hidden size": config.target_hidden}
+    theirs = {"vocabulary": target.vocab, "target's hidden size": target.hidden}
+    for name, value in ours.items():
+        if value != theirs[name]:
+            raise BadInputError(f"{printable(str(folder))} is made for another target: {name} {value}, here {theirs[name]}")
+    if not all(0 <= each <= target.layers for each in config.aux_layers):
+        raise BadInputError(f"{printable(str(folder))} reads the layers {list(config.aux_layers)} of a target with {target.layers}")
+
+
+def _need_ids(d2t: Tensor, config: Eagle3Config, folder: Path) -> None:
+    ids = torch.arange(config.draft_vocab, device=d2t.device) + d2t
+    if ids.min() < 0 or ids.max() >= config.vocab or ids.unique().shape[0] != config.draft_vocab:
+        raise BadInputError(
+            f"{printable(str(folder))}: d2t does not lead to {config.draft_vocab} tokens of the vocabulary of {config.vocab}"
+        )

@@ -1,0 +1,337 @@
+"""Training an EAGLE-3 head on the target's states: what is learnt from one batch, and the loop that can be stopped at any moment.
+
+The loss of a draft is the cross entropy of the head's distribution against the target's, both over the draft vocabulary: the target's
+doubts teach more than its choice. A step is unrolled on the head's own outputs, as drafting does, for as long as its drafts are accepted
+(`unroll`). Places at which a step would really have started, given what the head accepts today, weigh 1, all others `elsewhere`; pass j
+weighs decay^j.
+
+What the head reads of each auxiliary layer is scaled to one size while it is learnt, since a late layer's states can be a hundred times
+an early one's; `folded` puts the scales into `fc`, so that the published head reads the states as they are.
+
+Every number follows from the seed, the epoch and the update; what is kept of a run is its weights, their moving average, the optimizer's
+moments and how far it is. A run that was killed goes on from there to the same head.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import ceil, cos, pi
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+from torch.nn import functional
+
+from paceline.engine.eagle3 import Eagle3Head
+from paceline.engine.replay import Replayed, head_replay, starting_places, walk
+from paceline.engine.states import Conversation, save_whole
+from paceline.engine.unroll import Batch, batch_of, is_named, unroll
+from paceline.errors import BadInputError, printable
+from paceline.speculation.counts import AcceptanceCounts
+from paceline.speculation.trained_head import Epoch
+
+__all__ = ["Lesson", "Settings", "Trainee", "folded", "held_out_counts", "loss_of", "train"]
+
+SCHEMA = "paceline.eagle3-training/1"
+PROGRESS = "training.safetensors"
+LONGEST_NORM = 1.0
+BETAS = (0.9, 0.95)
+LEAST_RATE = 0.02  # of the peak, at the end
+WARM_UP = 0.04  # share of the updates
+SORTED_BATCHES = 8
+HELD_OUT_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How the head is trained.
+
+    Attributes:
+        epochs: passes over the conversations.
+        rows: conversations per update.
+        passes: drafts unrolled per step (training-time test).
+        draft_tokens: K, at which held-out acceptance chooses the best epoch.
+        learning_rate: of AdamW, at its peak.
+        weight_decay: of AdamW, on matrices.
+        decay: weight of a pass relative to the one before.
+        elsewhere: weight of places where no step would start, relative to those where one would.
+        average: of the weights, how much of the moving average an update keeps.
+        save_every: updates between two states kept on disk.
+        seed: of the order.
+
+    """
+
+    epochs: int
+    rows: int
+    passes: int
+    draft_tokens: int
+    learning_rate: float
+    weight_decay: float
+    decay: float
+    elsewhere: float
+    average: float
+    save_every: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lesson:
+    """What is learnt from: conversations for training, others held out, and the target's side of the loss.
+
+    Attributes:
+        training: conversations.
+        held_out: conversations that training never sees.
+        embedding: the target's [vocab, hidden], which the head reads.
+        judge: rows of the target's output head for the draft vocabulary [draft vocab, hidden].
+        can_draft: whether each of the target's tokens is in the draft vocabulary [vocab].
+
+    """
+
+    training: Sequence[Conversation]
+    held_out: Sequence[Conversation]
+    embedding: Tensor
+    judge: Tensor
+    can_draft: Tensor
+
+
+@dataclass(slots=True, eq=False)
+class Trainee:
+    """The head in training: its weights, their moving average, and the scale of each auxiliary layer [layers]."""
+
+    head: Eagle3Head
+    averaged: Eagle3Head
+    scales: Tensor
+
+    def scaled(self, conversation: Conversation) -> Conversation:
+        """The conversation as the head reads it while it learns."""
+        layers = self.scales.shape[0]
+        aux = conversation.aux.float().unflatten(-1, (layers, -1)) * self.scales[:, None]
+        return replace(conversation, aux=aux.flatten(-2))
+
+
+def loss_of(trainee: Trainee, lesson: Lesson, conversations: Sequence[Conversation], settings: Settings) -> Tensor:
+    """The loss of one update, a scalar: cross entropy per place, passes and places weighted as the module says."""
+    batch = batch_of([trainee.scaled(each) for each in conversations], like=lesson.embedding)
+    steps = batch.starts.shape[0]
+    wanted = functional.linear(batch.features, lesson.judge).softmax(-1)
+    runs = torch.zeros_like(batch.starts)
+    losses: list[tuple[Tensor, Tensor]] = []
+    for number, each in enumerate(unroll(trainee.head, lesson.embedding, batch, draft_tokens=settings.passes, accept=is_named)):
+        entropy = -(wanted[each.judge] * functional.log_softmax(each.drafted.logits, dim=-1)).sum(-1)
+        counted = lesson.can_draft[each.drafted.wanted] * settings.decay**number
+        runs[each.steps] += each.hit
+        losses.append((each.steps, entropy * counted))
+    weights = torch.full((steps,), settings.elsewhere, device=runs.device)
+    weights[_started(batch, runs, settings.draft_tokens)] = 1.0
+    return torch.stack([(weights[at] * own).sum() for at, own in losses]).sum() / weights.sum()
+
+
+def _started(batch: Batch, runs: Tensor, draft_tokens: int) -> Tensor:
+    """The steps that would really have started, given everyone's runs."""
+    found, first, reached = [], 0, runs.cpu().numpy()
+    for places in torch.bincount(batch.conversation[batch.starts], minlength=len(batch.padded)).tolist():
+        found += [first + each for each in starting_places(reached[first : first + places], draft_tokens)]
+        first += places
+    return torch.tensor(found, dtype=torch.int64, device=runs.device)
+
+
+def held_out_counts(trainee: Trainee, lesson: Lesson, draft_tokens: int) -> AcceptanceCounts:
+    """What the averaged head would have counted on the conversations held out."""
+    scaled = (trainee.scaled(each) for each in lesson.held_out)
+    replayed: Iterator[Replayed] = head_replay(
+        trainee.averaged, lesson.embedding, scaled, draft_tokens=draft_tokens, rows=HELD_OUT_ROWS, accept=is_named
+    )
+    return AcceptanceCounts.pooled(walk(each, draft_tokens) for each in replayed)
+
+
+def folded(trainee: Trainee) -> dict[str, Tensor]:
+    """The averaged head's weights as published: `fc` reads the states unscaled."""
+    weights = {name: each.detach().clone() for name, each in trainee.averaged.state_dict().items()}
+    fc = weights["fc.weight"].unflatten(1, (trainee.scales.shape[0], -1))
+    weights["fc.weight"] = (fc * trainee.scales[:, None]).flatten(1)
+    return weights
+
+
+class _Run:
+    """A training that can be stopped: everything that the next update depends on."""
+
+    def __init__(self, trainee: Trainee, lesson: Lesson, settings: Settings, folder: Path) -> None:
+        self.trainee, self.lesson, self.settings = trainee, lesson, settings
+        self.file = folder / PROGRESS
+        self.named = dict(trainee.head.named_parameters())
+        matrices = [each for each in self.named.values() if each.dim() > 1]
+        vectors = [each for each in self.named.values() if each.dim() <= 1]
+        self.optimizer = torch.optim.AdamW(
+            [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
+            lr=settings.learning_rate,
+            betas=BETAS,
+            fused=True,
+        )
+        self.updates_per_epoch = ceil(len(lesson.training) / settings.rows)
+        self.updates = 0
+        self.loss_sum = 0.0
+        self.curve: list[Epoch] = []
+        self.best: dict[str, Tensor] | None = None
+
+    @property
+    def updates_in_all(self) -> int:
+        """Updates of the whole training."""
+        return self.settings.epochs * self.updates_per_epoch
+
+    def batches(self, epoch: int) -> list[list[Conversation]]:
+        """An epoch's batches, in an order that follows from the seed: conversations of like length together, batches shuffled."""
+        rng = np.random.default_rng([self.settings.seed, epoch])
+        training, rows = self.lesson.training, self.settings.rows
+        order = rng.permutation(len(training))
+        pools = [order[at : at + SORTED_BATCHES * rows] for at in range(0, len(order), SORTED_BATCHES * rows)]
+        ordered = [each for pool in pools for each in sorted(pool, key=lambda at: training[at].tokens.shape[0])]
+        batches = [[training[at] for at in ordered[first : first + rows]] for first in range(0, len(ordered), rows)]
+        return [batches[at] for at in rng.permutation(len(batches))]
+
+    def learning_rate(self) -> float:
+        """Of the next update: a warm-up, then half a cosine."""
+        done, warm_up = self.updates, max(1, round(WARM_UP * self.updates_in_all))
+        if done < warm_up:
+            return self.settings.learning_rate * (done + 1) / warm_up
+        share = (done - warm_up) / max(1, self.updates_in_all - warm_up)
+        return self.settings.learning_rate * (LEAST_RATE + (1 - LEAST_RATE) * (1 + cos(pi * share)) / 2)
+
+    def update(self, conversations: Sequence[Conversation]) -> None:
+        """Learn from one batch."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate()
+        loss = loss_of(self.trainee, self.lesson, conversations, self.settings)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch does not say
+        torch.nn.utils.clip_grad_norm_(self.named.values(), LONGEST_NORM)
+        self.optimizer.step()
+        self.updates += 1
+        self.loss_sum += float(loss.detach())
+        # Young averages would be the random start: they forget faster.
+        keep = min(self.settings.average, self.updates / (self.updates + 10))
+        with torch.no_grad():
+            averaged, own = list(self.trainee.averaged.parameters()), list(self.trainee.head.parameters())
+            torch._foreach_lerp_(averaged, own, 1 - keep)
+
+    def end_epoch(self, seconds: float) -> Epoch:
+        """Judge the epoch, and keep its head if it is the best."""
+        counts = held_out_counts(self.trainee, self.lesson, self.settings.draft_tokens)
+        tokens = sum(each.tokens.shape[0] - each.prompt_tokens for each in self.lesson.training)
+        point = Epoch(
+            epoch=len(self.curve) + 1,
+            updates=self.updates,
+            loss=self.loss_sum / self.updates_per_epoch,
+            learning_rate=self.learning_rate(),
+            held_out=counts,
+            answer_tokens=tokens,
+            seconds=seconds,
+        )
+        if self.best is None or counts.tokens_per_step > max(each.held_out.tokens_per_step for each in self.curve):
+            self.best = folded(self.trainee)
+        self.curve.append(point)
+        self.loss_sum = 0.0
+        return point
+
+    def save(self) -> None:
+        """Keep everything, whole or not at all."""
+        tensors = {f"weights.{name}": each.detach() for name, each in self.named.items()}
+        tensors |= {f"averaged.{name}": each.detach() for name, each in self.trainee.averaged.named_parameters()}
+        for name, parameter in self.named.items():
+            for moment in ("exp_avg", "exp_avg_sq", "step"):
+                if parameter in self.optimizer.state:
+                    tensors[f"{moment}.{name}"] = self.optimizer.state[parameter][moment]
+        tensors |= {f"best.{name}": each for name, each in (self.best or {}).items()}
+        kept = {
+            "schema": SCHEMA,
+            "settings": asdict(self.settings),
+            "updates": self.updates,
+            "loss_sum": self.loss_sum,
+            "curve": [asdict(each) for each in self.curve],
+        }
+        save_whole(tensors, self.file, metadata={"paceline": json.dumps(kept)})
+
+    def restore(self) -> None:
+        """Go on from what was kept, if anything was.
+
+        Raises:
+            BadInputError: it cannot be read, or was made with other settings.
+
+        """
+        if not self.file.exists():
+            return
+        try:
+            with safe_open(self.file, framework="pt") as opened:
+                kept = json.loads(opened.metadata()["paceline"])
+                held = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118 - not a dictionary
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as fault:
+            raise BadInputError(f"{printable(str(self.file))} cannot be read: {printable(str(fault))}; delete it to start anew") from None
+        settings = asdict(self.settings)
+        for name, value in settings.items():
+            if kept["settings"].get(name) != value:
+                raise BadInputError(
+                    f"{printable(str(self.file))} is of a training with {name} {printable(kept['settings'].get(name))}, not "
+                    f"{printable(value)}; give the same settings, or delete it to start anew"
+                )
+        self._load(held)
+        self.updates, self.loss_sum = int(kept["updates"]), float(kept["loss_sum"])
+        self.curve = [_epoch(each) for each in kept["curve"]]
+
+    def _load(self, held: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, parameter in self.named.items():
+                parameter.copy_(held[f"weights.{name}"])
+                if f"step.{name}" in held:
+                    self.optimizer.state[parameter] = {
+                        "step": held[f"step.{name}"],
+                        "exp_avg": held[f"exp_avg.{name}"],
+                        "exp_avg_sq": held[f"exp_avg_sq.{name}"],
+                    }
+            for name, parameter in self.trainee.averaged.named_parameters():
+                parameter.copy_(held[f"averaged.{name}"])
+        self.best = {name.removeprefix("best."): each for name, each in held.items() if name.startswith("best.")} or None
+
+
+def _epoch(kept: Mapping[str, Any]) -> Epoch:
+    counts = dict(kept["held_out"])
+    counts["accepted_per_position"] = tuple(counts["accepted_per_position"])
+    return Epoch(**{**kept, "held_out": AcceptanceCounts(**counts)})
+
+
+def train(
+    trainee: Trainee,
+    lesson: Lesson,
+    settings: Settings,
+    *,
+    folder: Path,
+    progress: Callable[[float], None],
+    each_epoch: Callable[[Sequence[Epoch]], None],
+) -> tuple[dict[str, Tensor], tuple[Epoch, ...]]:
+    """The best epoch's weights as published, and the curves; goes on from what `folder` holds of this training.
+
+    `progress` gets the updates done since it was last called, `each_epoch` the curves so far.
+
+    Raises:
+        BadInputError: `folder` holds a training with other settings, or cannot be written to.
+
+    """
+    run = _Run(trainee, lesson, settings, folder)
+    run.restore()
+    progress(run.updates)
+    while len(run.curve) < settings.epochs:
+        began_s = perf_counter()
+        epoch = len(run.curve)
+        done = run.updates - epoch * run.updates_per_epoch
+        for batch in run.batches(epoch)[done:]:
+            run.update(batch)
+            progress(1)
+            if run.updates % settings.save_every == 0:
+                run.save()
+        run.end_epoch(perf_counter() - began_s)
+        run.save()
+        each_epoch(run.curve)
+    assert run.best is not None
+    return run.best, tuple(run.curve)

@@ -1,0 +1,202 @@
+"""Training a draft head on one's own traffic, and replaying a head or a draft model on it.
+
+A training folder:
+
+    config.json, model.safetensors   the head of the best epoch, as vLLM and SGLang load it
+    curves.json                      loss, and held-out acceptance as counts, after every epoch
+    work/                            the target's answers and states, and the training's own state: what --resume goes on from
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from paceline.engine.eagle3 import eagle3_config, load_eagle3
+from paceline.engine.replay import Replayed, by_chance, head_replay, model_replay, walk
+from paceline.engine.states import Conversation
+from paceline.engine.target import load_target
+from paceline.engine.train_eagle3.export import export_head
+from paceline.engine.train_eagle3.new_head import head_config, layer_scales, new_trainee
+from paceline.engine.train_eagle3.training import Lesson, Settings, train
+from paceline.engine.train_eagle3.vocabulary import draft_vocabulary
+from paceline.engine.unroll import is_named
+from paceline.errors import BadInputError, printable
+from paceline.files.modelconfig import read_model_config
+from paceline.files.whole import make_folder, write_text
+from paceline.jobs.target_states import LogAsked, SeenLog, see_log
+from paceline.report.heads import epoch_dict
+from paceline.speculation.counts import AcceptanceCounts
+from paceline.speculation.method import Method
+from paceline.speculation.trained_head import Epoch, TrainedHead
+
+__all__ = ["Drafting", "HeadAsked", "neural_replay", "train_head"]
+
+WORK, CURVES = "work", "curves.json"
+CURVES_SCHEMA = "paceline.eagle3-curves/1"
+SCALED_CONVERSATIONS = 64
+REPLAY_ROWS = 16
+LEAST_CONVERSATIONS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadAsked:
+    """What head is to be trained on which log.
+
+    Attributes:
+        log: with the target.
+        aux_layers: layers of the target that the head reads, None for the usual three.
+        draft_vocab: most tokens that the head can draft; fewer where the target's vocabulary is smaller.
+        intermediate: size within the head's feed-forward, None for the target's.
+        held_out: share of the conversations that are held out.
+        settings: of the training.
+
+    """
+
+    log: LogAsked
+    aux_layers: tuple[int, ...] | None
+    draft_vocab: int
+    intermediate: int | None
+    held_out: float
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafting:
+    """What is replayed: a method with its draft folder, at K. `temperature` is None for a server that drafts by argmax."""
+
+    method: Method
+    draft: Path
+    draft_tokens: int
+    temperature: float | None
+    seed: int
+
+
+def train_head(
+    asked: HeadAsked, out: Path, *, resume: bool, step: Callable[[str], None], bar: Callable[[str, float | None], Callable[[float], None]]
+) -> TrainedHead:
+    """Train a head in `out` and export it there; `bar` makes a progress bar of a name and a total.
+
+    Raises:
+        BadInputError: the target, the log or a setting cannot be used, or `out` is in use and `resume` was not asked for.
+        NoEvidenceError: the log has nothing to learn from.
+
+    """
+    if out.exists() and any(out.iterdir()) and not resume:
+        raise BadInputError(f"{printable(str(out))} is not empty; give --resume to go on with the training in it, or another folder")
+    work = out / WORK
+    make_folder(work)
+    seen = see_log(asked.log, aux_layers=asked.aux_layers, folder=work, step=step, progress=bar("answering", None))
+    config = read_model_config(asked.log.target)
+    layers = asked.aux_layers or (2, seen.target.layers // 2, seen.target.layers - 3)
+    training, held_out = _split(seen, share=asked.held_out, seed=asked.settings.seed)
+    answers = [each.tokens[each.prompt_tokens :] for each in training]
+    vocabulary = draft_vocabulary(answers, vocab=seen.target.vocab, size=min(asked.draft_vocab, seen.target.vocab))
+    sizes = head_config(config, aux_layers=layers, draft_vocab=vocabulary.ids.shape[0], intermediate=asked.intermediate)
+    scales = layer_scales(training[:SCALED_CONVERSATIONS], len(layers))
+    trainee = new_trainee(sizes, seen.target, vocabulary, scales, seed=asked.settings.seed)
+    lesson = Lesson(
+        training=training,
+        held_out=held_out,
+        embedding=seen.target.embedding.float(),
+        judge=seen.target.head[vocabulary.ids].float(),
+        can_draft=vocabulary.t2d(seen.target.vocab),
+    )
+    step(f"training on {len(training)} conversations, {sum(map(len, answers)):,} answer tokens")
+    updates = asked.settings.epochs * ceil(len(training) / asked.settings.rows)
+    weights, curves = train(
+        trainee,
+        lesson,
+        asked.settings,
+        folder=work,
+        progress=bar("training", updates),
+        each_epoch=lambda points: _write_curves(points, out / CURVES),
+    )
+    export_head(weights, vocabulary, sizes, target=config, dtype=torch.bfloat16, folder=out)
+    return TrainedHead(
+        curves=curves,
+        best=max(curves, key=lambda each: each.held_out.tokens_per_step),
+        parameters=sum(each.numel() for name, each in weights.items() if name != "d2t"),
+        draft_vocab=vocabulary.ids.shape[0],
+        coverage=vocabulary.coverage,
+        aux_layers=layers,
+        conversations=len(training),
+        held_out_conversations=len(held_out),
+        answer_tokens=sum(map(len, answers)),
+        inputs=seen.inputs,
+    )
+
+
+def _split(seen: SeenLog, *, share: float, seed: int) -> tuple[list[Conversation], list[Conversation]]:
+    """Conversations to train on, and others held out; all turns of one line of the log are on one side."""
+    usable = [each for each in seen.conversations() if each.tokens.shape[0] - each.prompt_tokens > 1]
+    lines = [seen.exchanges[each.number].id.rpartition(".")[0] for each in usable]
+    names = sorted(set(lines))
+    if len(names) < LEAST_CONVERSATIONS:
+        raise BadInputError(f"{len(names)} conversations with an answer of two tokens or more are too few to train on and hold some out")
+    picked = np.random.default_rng(seed).permutation(len(names))[: max(1, round(share * len(names)))]
+    out = {names[each] for each in picked}
+    training = [each for each, line in zip(usable, lines, strict=True) if line not in out]
+    return training, [each for each, line in zip(usable, lines, strict=True) if line in out]
+
+
+def _write_curves(points: Sequence[Epoch], file: Path) -> None:
+    document = {"schema": CURVES_SCHEMA, "epochs": [epoch_dict(each) for each in points]}
+    write_text(file, json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def neural_replay(
+    asked: LogAsked,
+    drafting: Drafting,
+    *,
+    folder: Path,
+    step: Callable[[str], None],
+    bar: Callable[[str, float | None], Callable[[float], None]],
+) -> tuple[dict[str, tuple[AcceptanceCounts, ...]], SeenLog]:
+    """What the draft would have drafted on the log, as counts of each exchange by segment; the states are kept in `folder`.
+
+    Raises:
+        BadInputError: the target, the draft or the log cannot be used.
+        NoEvidenceError: the log's own answers were asked for and some exchange has none.
+
+    """
+    aux = None
+    if drafting.method is Method.EAGLE3:
+        target_layers = int(read_model_config(asked.target)["num_hidden_layers"])
+        aux = eagle3_config(read_model_config(drafting.draft), target_layers=target_layers).aux_layers
+    seen = see_log(asked, aux_layers=aux, folder=folder, step=step, progress=bar("answering", None))
+    usable = (each for each in seen.conversations() if each.tokens.shape[0] - each.prompt_tokens > 1)
+    step(f"replaying {drafting.draft.name}")
+    groups: dict[str, list[AcceptanceCounts]] = {}
+    for each in _replayed(seen, usable, drafting):
+        groups.setdefault(seen.exchanges[each.number].segment, []).append(walk(each, drafting.draft_tokens))
+    return {name: tuple(counts) for name, counts in sorted(groups.items())}, seen
+
+
+def _replayed(seen: SeenLog, conversations: Iterable[Conversation], drafting: Drafting) -> Iterator[Replayed]:
+    rng = np.random.default_rng(drafting.seed)
+    output_head = seen.target.head.float()
+    if drafting.method is Method.EAGLE3:
+        loaded = load_eagle3(drafting.draft, seen.target)
+        accept = is_named if drafting.temperature is None else by_chance(output_head, temperature=drafting.temperature, rng=rng)
+        return head_replay(
+            loaded.head, loaded.embedding, conversations, draft_tokens=drafting.draft_tokens, rows=REPLAY_ROWS, accept=accept
+        )
+    model = load_target(drafting.draft, dtype=seen.target.dtype, device=seen.target.device)
+    if model.vocab != seen.target.vocab:
+        raise BadInputError(
+            f"the draft model's vocabulary has {model.vocab} tokens, the target's {seen.target.vocab}; both need the same tokenizer"
+        )
+    return model_replay(
+        model,
+        conversations,
+        draft_tokens=drafting.draft_tokens,
+        rows=REPLAY_ROWS,
+        temperature=drafting.temperature,
+        rng=rng,
+        output_head=output_head,
+    )

@@ -1,0 +1,139 @@
+"""A log as its target sees it: every exchange in the target's own tokens and template, answered by it, with its hidden states on disk.
+
+What a training and a neural replay both begin with. Answers go to `answers.jsonl`, a chat log with token ids, so that other methods can be
+replayed on the very same tokens.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from paceline.engine.answers import Asked, Decoding, answer_all
+from paceline.engine.chat import Chat, load_chat
+from paceline.engine.states import Conversation, StatesFolder, open_states
+from paceline.engine.target import Target, load_target
+from paceline.errors import NoEvidenceError, printable
+from paceline.files.chatlog import read_chat_logs
+from paceline.files.modelconfig import read_model_config
+from paceline.files.whole import write_text
+from paceline.jobs.traffic import file_hashes
+from paceline.traffic.exchange import Exchange
+from paceline.traffic.segments import segment_rule
+
+__all__ = ["LogAsked", "SeenLog", "see_log"]
+
+SHARD_CONVERSATIONS = 128
+ROWS = 64
+STATES, ANSWERS = "states", "answers.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogAsked:
+    """Which log, and how its target answers it.
+
+    Attributes:
+        target: folder of the target.
+        logs: chat logs.
+        segment_rule: as for every log.
+        segment_field: as for every log.
+        logged_answers: whether the log's own answers are taken where there are any; else the target answers every prompt.
+        max_tokens: longest answer of the target.
+
+    """
+
+    target: Path
+    logs: tuple[Path, ...]
+    segment_rule: str | None
+    segment_field: str | None
+    logged_answers: bool
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeenLog:
+    """A log whose states are on disk: its exchanges in order, the target that read them, and where the shards are."""
+
+    exchanges: tuple[Exchange, ...]
+    target: Target
+    states: StatesFolder
+    shards: int
+    inputs: dict[str, str]
+
+    def conversations(self) -> Iterator[Conversation]:
+        """All conversations, in the log's order."""
+        for shard in range(self.shards):
+            yield from self.states.read(shard)
+
+
+def see_log(
+    asked: LogAsked, *, aux_layers: tuple[int, ...] | None, folder: Path, step: Callable[[str], None], progress: Callable[[float], None]
+) -> SeenLog:
+    """Have the target answer what is not answered yet, and keep its states at `aux_layers` (None: the usual three) in `folder`.
+
+    `progress` gets conversations done, `step` is told what begins.
+
+    Raises:
+        BadInputError: the target or a log cannot be used, or `folder` holds another log's states.
+        NoEvidenceError: no exchange has a prompt that can be answered.
+
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    target = load_target(asked.target, dtype=torch.bfloat16 if device.type == "cuda" else torch.float32, device=device)
+    chat = load_chat(asked.target)
+    layers = aux_layers or (2, target.layers // 2, target.layers - 3)
+    rule = segment_rule(name=asked.segment_rule, field=asked.segment_field)
+    exchanges = tuple(read_chat_logs(asked.logs, segment=rule, progress=None))
+    inputs = file_hashes(asked.logs)
+    config = json.dumps(read_model_config(asked.target), sort_keys=True)
+    settings = {
+        "target": hashlib.sha256(config.encode()).hexdigest(),
+        "log": sorted(inputs.values()),
+        "aux_layers": list(layers),
+        "logged_answers": asked.logged_answers,
+        "max_tokens": asked.max_tokens,
+        "shard_conversations": SHARD_CONVERSATIONS,
+    }
+    states = open_states(folder / STATES, settings)
+    questions = [_asked(number, each, chat, logged_answers=asked.logged_answers) for number, each in enumerate(exchanges)]
+    shards = [questions[at : at + SHARD_CONVERSATIONS] for at in range(0, len(questions), SHARD_CONVERSATIONS)]
+    decoding = Decoding(hidden_layers=layers, end_ids=chat.end_ids, max_tokens=asked.max_tokens, rows=ROWS, kept=torch.bfloat16)
+    step(f"{asked.target.name} answers {len(questions)} prompts")
+    answer_all(target, shards, states, decoding, progress=progress)
+    seen = SeenLog(exchanges=exchanges, target=target, states=states, shards=len(shards), inputs=inputs)
+    _write_answers(seen, chat, folder / ANSWERS)
+    return seen
+
+
+def _asked(number: int, exchange: Exchange, chat: Chat, *, logged_answers: bool) -> Asked:
+    prompt = exchange.prompt_token_ids or chat.prompt(exchange.messages)
+    if not logged_answers:
+        return Asked(number=number, prompt=tuple(prompt), answer=None, stopped=False)
+    if exchange.answer is None:
+        raise NoEvidenceError(f"exchange {printable(exchange.id)} has no answer; have the target answer: leave --logged-answers out")
+    stopped = exchange.finish_reason != "length"
+    answer = exchange.output_token_ids or (*chat.answer(exchange.answer), *(sorted(chat.end_ids)[:1] if stopped else ()))
+    if not answer:
+        raise NoEvidenceError(f"exchange {printable(exchange.id)}: its answer has no tokens; leave it out")
+    return Asked(number=number, prompt=tuple(prompt), answer=tuple(answer), stopped=stopped)
+
+
+def _write_answers(seen: SeenLog, chat: Chat, file: Path) -> None:
+    write_text(file, "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in _answer_lines(seen, chat)))
+
+
+def _answer_lines(seen: SeenLog, chat: Chat) -> Iterator[dict[str, object]]:
+    for each in seen.conversations():
+        exchange = seen.exchanges[each.number]
+        output = each.tokens[each.prompt_tokens :].tolist()
+        asked = [{"role": said.role, "content": said.content} for said in exchange.messages]
+        yield {
+            "messages": [*asked, {"role": "assistant", "content": chat.text(output)}],
+            "segment": exchange.segment,
+            "finish_reason": "stop" if each.stopped else "length",
+            "prompt_token_ids": each.tokens[: each.prompt_tokens].tolist(),
+            "token_ids": output,
+        }
