@@ -197,6 +197,8 @@ def test_a_draft_that_ends_before_its_target_is_told() -> None:
     assert found(short) == [(ERROR, "draft_shorter_than_target")]
     assert found(short, engine="sglang") == [(WARNING, "draft_shorter_than_target")]
     assert found(short, longest=2048) == []
+    model = checkpoint({"max_position_embeddings": 2048}, BODY)
+    assert (WARNING, "draft_shorter_than_target") in found(model, method="draft_model")
 
 
 def test_heads_that_cannot_be_split_are_told() -> None:

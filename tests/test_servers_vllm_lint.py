@@ -183,6 +183,7 @@ def test_the_draft_s_checkpoint_decides_the_method_where_none_is_stated(config: 
         ({"method": "draft_model", "num_speculative_tokens": 3}, "0.32.0", "missing_model", "error"),
         ({"method": "custom_class", "num_speculative_tokens": 3}, "0.32.0", "missing_model", "error"),
         (EAGLE3 | {"model": ""}, "0.32.0", "missing_model", "error"),
+        (MTP | {"model": ""}, "0.32.0", "missing_model", "error"),
         ({"method": "mtp"}, "0.32.0", "missing_draft_tokens", "error"),
         ({"method": "suffix"}, "0.32.0", "default_draft_tokens", "info"),
         ({"method": "dspark", "model": "org/head"}, "0.32.0", "default_draft_tokens", "info"),

@@ -13,7 +13,7 @@ from paceline.servers.lint import ConfigFinding, Severity
 from paceline.servers.lint_tables import finding
 from paceline.servers.vllm.config import batch_size_table_cautions
 from paceline.servers.vllm.lint_case import Case, Drafting
-from paceline.servers.vllm.lint_method import predicted_layers
+from paceline.servers.vllm.lint_method import CHECKPOINT_METHODS, predicted_layers
 from paceline.servers.vllm.versions import Version, holds, max_draft_tokens, parse_version
 
 __all__ = ["length_findings"]
@@ -42,7 +42,7 @@ def _missing(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
     """No K, or a K and nothing to draft with."""
     model = "model" in drafting.keys.named and drafting.model != ""
     if DRAFT_TOKENS in drafting.keys.named:
-        if not model and drafting.method in NEED_MODEL:
+        if not model and drafting.method in (CHECKPOINT_METHODS if drafting.model == "" else NEED_MODEL):
             yield _error(
                 "missing_model", "model", f"method {drafting.method} needs a model to draft with", "write the draft's name or folder"
             )
