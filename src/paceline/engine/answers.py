@@ -23,8 +23,6 @@ from paceline.engine.target import Target
 
 __all__ = ["Asked", "Decoding", "answer_all"]
 
-KEPT = torch.bfloat16
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
@@ -45,6 +43,7 @@ class Decoding:
         end_ids: tokens that end an answer.
         max_tokens: longest answer.
         rows: conversations in one pass.
+        kept: what states are kept as.
 
     """
 
@@ -52,6 +51,7 @@ class Decoding:
     end_ids: frozenset[int]
     max_tokens: int
     rows: int
+    kept: torch.dtype
 
 
 @dataclass(slots=True, eq=False)
@@ -141,8 +141,8 @@ def _opened(asked: Asked, cache: Any) -> _Open:
 
 def _take(each: _Open, said: Answered, decoding: Decoding) -> Conversation | None:
     """Note what a pass said; the conversation once it has ended."""
-    each.aux.append(torch.cat(said.hidden, dim=-1).to(KEPT).cpu())
-    each.features.append(said.features.to(KEPT).cpu())
+    each.aux.append(torch.cat(said.hidden, dim=-1).to(decoding.kept).cpu())
+    each.features.append(said.features.to(decoding.kept).cpu())
     stopped = each.asked.stopped
     if each.asked.answer is None:
         token = int(said.logits[-1].argmax())

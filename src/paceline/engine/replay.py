@@ -90,8 +90,8 @@ def head_replay(
 ) -> Iterator[Replayed]:
     """An EAGLE-3 head's runs on conversations with the target's states, `rows` conversations at once, in their order."""
     for group in _grouped(conversations, rows):
-        batch = batch_of(group)
-        runs = torch.zeros(batch.starts.shape[0], dtype=torch.int64)
+        batch = batch_of(group, like=embedding)
+        runs = torch.zeros_like(batch.starts)
         with torch.no_grad():
             for each in unroll(head, embedding, batch, draft_tokens=draft_tokens, accept=accept):
                 runs[each.steps] += each.hit
@@ -103,7 +103,7 @@ def by_chance(output_head: Tensor, *, temperature: float, rng: np.random.Generat
 
     def accept(head: Eagle3Head, drafted: Drafted) -> Tensor:
         draft = torch.softmax(drafted.logits / temperature, dim=-1)
-        own = head.target_ids(torch.arange(draft.shape[1])) == drafted.wanted[:, None]
+        own = head.target_ids(torch.arange(draft.shape[1], device=draft.device)) == drafted.wanted[:, None]
         share = (draft * own).sum(-1) / _target_share(drafted, output_head, temperature)
         return _drawn(share, rng)
 
@@ -118,7 +118,7 @@ def _target_share(drafted: Drafted, output_head: Tensor, temperature: float) -> 
 
 def _drawn(shares: Tensor, rng: np.random.Generator) -> Tensor:
     """True with the probability of each share, always from 1 on."""
-    return torch.from_numpy(rng.random(shares.shape[0])) < shares.double()
+    return torch.from_numpy(rng.random(shares.shape[0])).to(shares.device) < shares.double()
 
 
 def model_replay(
@@ -170,6 +170,7 @@ def _grouped(conversations: Iterable[Conversation], rows: int) -> Iterator[list[
 def _cut(group: Sequence[Conversation], batch: Batch, runs: Tensor) -> Iterator[Replayed]:
     """A batch's runs by conversation."""
     counts = torch.bincount(batch.conversation[batch.starts], minlength=len(group)).tolist()
+    runs = runs.cpu()
     for each, own in zip(group, runs.split(counts), strict=True):
         yield _replayed(each, own)
 

@@ -52,8 +52,7 @@ class TogetherPass:
         self._lengths = torch.tensor([each.length for each in caches], device=device)
         self._seen = int(self._lengths.max()) + 1
         self._in_order = [each.slot for each in caches] == list(range(block.room.shape[2]))
-        # [sequences, 1, 1, seen]
-        self._mask = (torch.arange(self._seen, device=device) <= self._lengths[:, None])[:, None, None]
+        self._mask = (torch.arange(self._seen, device=device) <= self._lengths[:, None])[:, None, None]  # [sequences, 1, 1, seen]
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Attention of `queries` [heads, sequences, head_dim], once `keys` and `values` [kv_heads, sequences, head_dim] are remembered.

@@ -6,13 +6,13 @@ into memory, never read as a whole:
     tokens   int32 [tokens]            the conversations behind one another, prompt and answer
     sizes    int32 [conversations, 3]  prompt tokens, all tokens, and 1 where the target ended the answer itself
     order    int32 [conversations]     which exchange of the log each is
-    aux      bf16 [rows, layers·hidden] the residual stream after each auxiliary layer, side by side
-    features bf16 [rows, hidden]       the last layer's output behind the final norm: the head's matrix makes logits of it
+    aux      [rows, layers·hidden]      the residual stream after each auxiliary layer, side by side
+    features [rows, hidden]            the last layer's output behind the final norm: the head's matrix makes logits of it
 
 A conversation of n tokens has n − 1 rows: row p stands for what the target knew once it had read token p, and token p + 1 is what followed.
 The last token was read by nobody.
 
-Cost: 2·(layers + 1)·hidden bytes per token of the log: 4.6 kB for a hidden size of 576, 65 kB for 8192.
+Cost, in bf16: 2·(layers + 1)·hidden bytes per token of the log: 4.6 kB for a hidden size of 576, 65 kB for 8192.
 """
 
 import json
@@ -80,8 +80,8 @@ class StatesFolder:
             "tokens": torch.cat([each.tokens for each in conversations]).to(torch.int32),
             "sizes": torch.tensor(sizes, dtype=torch.int32),
             "order": torch.tensor([each.number for each in conversations], dtype=torch.int32),
-            "aux": torch.cat([each.aux for each in conversations]).to(torch.bfloat16),
-            "features": torch.cat([each.features for each in conversations]).to(torch.bfloat16),
+            "aux": torch.cat([each.aux for each in conversations]),
+            "features": torch.cat([each.features for each in conversations]),
         }
         save_whole(tensors, self._file(shard), metadata={"schema": SCHEMA})
 
@@ -95,7 +95,7 @@ class StatesFolder:
         file = self._file(shard)
         try:
             with safe_open(file, framework="pt") as opened:
-                held = {name: opened.get_tensor(name) for name in opened.keys()}
+                held = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - not a dictionary
         except (OSError, SafetensorError) as fault:
             raise BadInputError(f"{printable(file.name)} cannot be read: {printable(str(fault))}; delete it and run again") from None
         return list(_conversations(held))

@@ -2,7 +2,8 @@
 
 A step that starts at row p drafts from what the target knew at row p and from token p + 1: its first draft is judged by token p + 2, its
 j-th by token p + 1 + j. In the first pass the head reads the target's hidden states, in later ones its own output at the pass before
-(training-time test, arXiv 2503.01840 §3.3). Text is teacher-forced: a draft that hits the text is the text, and behind a miss nothing counts.
+(training-time test, arXiv 2503.01840 §3.3). Text is teacher-forced: a draft that hits the
+text is the text, and behind a miss nothing counts.
 
 Attention is what it is while drafting: pass j of a step sees the rows up to p as the first pass computed them, and of its own step the
 passes 1 to j. It never sees another step's guesses.
@@ -14,7 +15,8 @@ Notation: K passes, n steps alive, heads = kv_heads · group.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -73,7 +75,7 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """One pass: which of the batch's steps were alive [n], what it drafted, at which rows the target judges it [n], and what it accepts [n]."""
+    """One pass: which of the batch's steps were alive, what it drafted, at which rows the target judges it, and what it accepts, all [n]."""
 
     steps: Tensor
     drafted: Drafted
@@ -86,44 +88,37 @@ Accept = Callable[[Eagle3Head, Drafted], Tensor]
 
 
 def is_named(head: Eagle3Head, drafted: Drafted) -> Tensor:
-    """Whether the head's most likely token is the text's: what a server accepts that drafts by argmax, whatever the target's temperature."""
+    """Whether the head's likeliest token is the text's: what a server accepts that drafts by argmax, whatever the target's temperature."""
     return head.target_ids(drafted.logits.detach().argmax(-1)) == drafted.wanted
 
 
-def batch_of(conversations: Sequence[Conversation]) -> Batch:
-    """The conversations packed. Each needs a prompt token and an answer."""
+def batch_of(conversations: Sequence[Conversation], *, like: Tensor) -> Batch:
+    """The conversations packed, of `like`'s dtype and on its device. Each needs a prompt token and an answer of two."""
     sizes = [each.tokens.shape[0] for each in conversations]
-    longest = max(sizes) - 1
-    next_token, positions, starts, left, owner = [], [], [], [], []
-    padded = torch.full((len(sizes), longest), -1)
-    row = token = 0
-    for number, (each, size) in enumerate(zip(conversations, sizes, strict=True)):
-        place = torch.arange(size - 1)
-        positions.append(place)
-        next_token.append(place + token + 1)
-        owner.append(torch.full((size - 1,), number))
-        padded[number, : size - 1] = place + row
-        begin = torch.arange(each.prompt_tokens - 1, max(each.prompt_tokens - 1, size - 2))
-        starts.append(begin + row)
-        left.append(size - 2 - begin)
-        row, token = row + size - 1, token + size
-    return Batch(
+    places = [torch.arange(size - 1) for size in sizes]
+    rows = list(accumulate((size - 1 for size in sizes), initial=0))
+    begins = [torch.arange(each.prompt_tokens - 1, size - 2) for each, size in zip(conversations, sizes, strict=True)]
+    padded = torch.full((len(sizes), max(sizes) - 1), -1)
+    for number, place in enumerate(places):
+        padded[number, : place.shape[0]] = place + rows[number]
+    packed = Batch(
         tokens=torch.cat([each.tokens for each in conversations]),
-        aux=torch.cat([each.aux for each in conversations]).float(),
-        features=torch.cat([each.features for each in conversations]).float(),
-        next_token=torch.cat(next_token),
-        positions=torch.cat(positions),
-        starts=torch.cat(starts),
-        drafts_left=torch.cat(left),
-        conversation=torch.cat(owner),
+        aux=torch.cat([each.aux for each in conversations]).to(like.dtype),
+        features=torch.cat([each.features for each in conversations]).to(like.dtype),
+        next_token=torch.cat([place + row + number + 1 for number, (place, row) in enumerate(zip(places, rows, strict=False))]),
+        positions=torch.cat(places),
+        starts=torch.cat([begin + row for begin, row in zip(begins, rows, strict=False)]),
+        drafts_left=torch.cat([size - 2 - begin for begin, size in zip(begins, sizes, strict=True)]),
+        conversation=torch.repeat_interleave(torch.tensor([size - 1 for size in sizes])),
         padded=padded,
     )
+    return Batch(**{each.name: getattr(packed, each.name).to(like.device) for each in fields(Batch)})
 
 
 def unroll(head: Eagle3Head, embedding: Tensor, batch: Batch, *, draft_tokens: int, accept: Accept) -> Iterator[Pass]:
     """The passes of all steps, one after the other, until `draft_tokens` or until no step is alive."""
     seen = _Seen(head, embedding, batch)
-    steps = torch.arange(batch.starts.shape[0])
+    steps = torch.arange(batch.starts.shape[0], device=batch.starts.device)
     hidden = None
     for number in range(draft_tokens):
         if not steps.shape[0]:
@@ -159,7 +154,7 @@ class _Seen:
     def first(self, *, hidden_at: Tensor) -> Tensor:
         """The hidden states of the first pass at rows `hidden_at`; of other rows only keys and values are made."""
         batch, layer = self._batch, self._head.midlayer
-        everywhere = torch.arange(batch.positions.shape[0])
+        everywhere = torch.arange(batch.positions.shape[0], device=batch.positions.device)
         is_start = torch.zeros_like(everywhere, dtype=torch.bool)
         is_start[hidden_at] = True
         others = everywhere[~is_start]
@@ -200,7 +195,7 @@ class _Seen:
         padded = grouped[place].transpose(1, 2)  # [conversations, kv_heads, most, group, head_dim]
         scale = head_dim**-0.5
         scores = torch.matmul(padded.flatten(2, 3), keys.transpose(2, 3)).unflatten(2, (-1, self._group)) * scale
-        visible = (torch.arange(keys.shape[2]) <= batch.positions[rows][place][:, :, None]) & self._present
+        visible = (torch.arange(keys.shape[2], device=keys.device) <= batch.positions[rows][place][:, :, None]) & self._present
         scores = scores.masked_fill(~visible[:, None, :, None, :], float("-inf"))
         if not self._own:
             weights = scores.softmax(-1)
@@ -225,9 +220,10 @@ def _places(owner: Tensor, conversations: int) -> tuple[Tensor, Tensor]:
     """
     counts = torch.bincount(owner, minlength=conversations)
     begins = counts.cumsum(0) - counts
-    within = torch.arange(owner.shape[0]) - begins[owner]
+    order = torch.arange(owner.shape[0], device=owner.device)
+    within = order - begins[owner]
     most = int(counts.max())
     slot = owner * most + within
-    place = torch.zeros(conversations * most, dtype=torch.int64)
-    place[slot] = torch.arange(owner.shape[0])
+    place = torch.zeros(conversations * most, dtype=torch.int64, device=owner.device)
+    place[slot] = order
     return place.view(conversations, most), slot

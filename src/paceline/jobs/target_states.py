@@ -100,7 +100,7 @@ def see_log(
     states = open_states(folder / STATES, settings)
     questions = [_asked(number, each, chat, logged_answers=asked.logged_answers) for number, each in enumerate(exchanges)]
     shards = [questions[at : at + SHARD_CONVERSATIONS] for at in range(0, len(questions), SHARD_CONVERSATIONS)]
-    decoding = Decoding(hidden_layers=layers, end_ids=chat.end_ids, max_tokens=asked.max_tokens, rows=ROWS)
+    decoding = Decoding(hidden_layers=layers, end_ids=chat.end_ids, max_tokens=asked.max_tokens, rows=ROWS, kept=torch.bfloat16)
     step(f"{asked.target.name} answers {len(questions)} prompts")
     answer_all(target, shards, states, decoding, progress=progress)
     seen = SeenLog(exchanges=exchanges, target=target, states=states, shards=len(shards), inputs=inputs)

@@ -52,8 +52,9 @@ def head_text(body: Mapping[str, Any], *, out: str) -> str:
     rows = [_row(each, body["best"]["epoch"]) for each in body["epochs"]]
     layers = ", ".join(map(str, body["aux_layers"]))
     told = (
-        f"EAGLE-3 head of {body['parameters'] / 1e6:.1f} million parameters, reading the target after {layers} layers, "
-        f"trained on {body['conversations']:,} conversations ({body['answer_tokens']:,} answer tokens), judged on {body['held_out_conversations']:,} others",
+        f"EAGLE-3 head of {body['parameters'] / 1e6:.1f} million parameters, reading the target after {layers} layers",
+        f"trained on {body['conversations']:,} conversations ({body['answer_tokens']:,} answer tokens), "
+        f"judged on {body['held_out_conversations']:,} others",
         f"it can draft {body['draft_vocab']:,} tokens, which are {body['draft_vocab_coverage']:.2%} of the answers",
         f"the best epoch's head is in {out}; replay it on traffic that it has never seen before you believe it",
     )

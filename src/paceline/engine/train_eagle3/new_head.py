@@ -54,7 +54,7 @@ def new_trainee(config: Eagle3Config, target: Target, vocabulary: DraftVocabular
     head = Eagle3Head(config)
     hidden, layers = config.shape.hidden, len(config.aux_layers)
     with torch.no_grad():
-        for name, parameter in head.named_parameters():
+        for parameter in head.parameters():
             if parameter.dim() > 1:
                 parameter.normal_(0.0, SPREAD, generator=generator)
         head.midlayer.self_attn.o_proj.weight.mul_(0.5)

@@ -1,8 +1,9 @@
 """Training an EAGLE-3 head on the target's states: what is learnt from one batch, and the loop that can be stopped at any moment.
 
-The loss of a draft is the cross entropy of the head's distribution against the target's, both over the draft vocabulary: the target's doubts
-teach more than its choice. A step is unrolled on the head's own outputs, as drafting does, for as long as its drafts are accepted (`unroll`).
-Places at which a step would really have started, given what the head accepts today, weigh 1; all others `elsewhere`. Pass j weighs decay^j.
+The loss of a draft is the cross entropy of the head's distribution against the target's, both over the draft vocabulary: the target's
+doubts teach more than its choice. A step is unrolled on the head's own outputs, as drafting does, for as long as its drafts are accepted
+(`unroll`). Places at which a step would really have started, given what the head accepts today, weigh 1, all others `elsewhere`; pass j
+weighs decay^j.
 
 What the head reads of each auxiliary layer is scaled to one size while it is learnt, since a late layer's states can be a hundred times
 an early one's; `folded` puts the scales into `fc`, so that the published head reads the states as they are.
@@ -114,28 +115,28 @@ class Trainee:
 
 def loss_of(trainee: Trainee, lesson: Lesson, conversations: Sequence[Conversation], settings: Settings) -> Tensor:
     """The loss of one update, a scalar: cross entropy per place, passes and places weighted as the module says."""
-    batch = batch_of([trainee.scaled(each) for each in conversations])
+    batch = batch_of([trainee.scaled(each) for each in conversations], like=lesson.embedding)
     steps = batch.starts.shape[0]
     wanted = functional.linear(batch.features, lesson.judge).softmax(-1)
-    runs = torch.zeros(steps, dtype=torch.int64)
+    runs = torch.zeros_like(batch.starts)
     losses: list[tuple[Tensor, Tensor]] = []
     for number, each in enumerate(unroll(trainee.head, lesson.embedding, batch, draft_tokens=settings.passes, accept=is_named)):
         entropy = -(wanted[each.judge] * functional.log_softmax(each.drafted.logits, dim=-1)).sum(-1)
         counted = lesson.can_draft[each.drafted.wanted] * settings.decay**number
         runs[each.steps] += each.hit
         losses.append((each.steps, entropy * counted))
-    weights = torch.full((steps,), settings.elsewhere)
+    weights = torch.full((steps,), settings.elsewhere, device=runs.device)
     weights[_started(batch, runs, settings.draft_tokens)] = 1.0
     return torch.stack([(weights[at] * own).sum() for at, own in losses]).sum() / weights.sum()
 
 
 def _started(batch: Batch, runs: Tensor, draft_tokens: int) -> Tensor:
     """The steps that would really have started, given everyone's runs."""
-    found, first = [], 0
+    found, first, reached = [], 0, runs.cpu().numpy()
     for places in torch.bincount(batch.conversation[batch.starts], minlength=len(batch.padded)).tolist():
-        found += [first + each for each in starting_places(runs[first : first + places].numpy(), draft_tokens)]
+        found += [first + each for each in starting_places(reached[first : first + places], draft_tokens)]
         first += places
-    return torch.tensor(found, dtype=torch.int64)
+    return torch.tensor(found, dtype=torch.int64, device=runs.device)
 
 
 def held_out_counts(trainee: Trainee, lesson: Lesson, draft_tokens: int) -> AcceptanceCounts:
@@ -265,7 +266,7 @@ class _Run:
         try:
             with safe_open(self.file, framework="pt") as opened:
                 kept = json.loads(opened.metadata()["paceline"])
-                held = {name: opened.get_tensor(name).clone() for name in opened.keys()}
+                held = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118 - not a dictionary
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as fault:
             raise BadInputError(f"{printable(str(self.file))} cannot be read: {printable(str(fault))}; delete it to start anew") from None
         settings = asdict(self.settings)
