@@ -9,6 +9,12 @@ import pytest
 REASON = "is not installed; scripts/test_real installs it and runs these tests"
 collect_ignore_glob = [] if find_spec("torch") else ["test_*.py"]
 
+if find_spec("torch"):
+    import torch
+
+    # Threads that wait for one another on a busy machine take a hundred times as long as one that just works.
+    torch.set_num_threads(1)
+
 
 @pytest.fixture(scope="session")
 def model_dir() -> Path:

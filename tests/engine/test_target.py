@@ -46,7 +46,7 @@ def test_every_family_s_forward_is_the_library_s(family: str, kind: str, tmp_pat
 
 
 def test_both_targets_number_the_last_layer_before_the_final_norm(tmp_path: Path) -> None:
-    """transformers' list of hidden states has the norm in its last entry: a head that reads layer L would get another vector elsewhere."""
+    """Transformers' list of hidden states has the norm in its last entry: a head that reads layer L would get another vector elsewhere."""
     folder = model_folder(tmp_path)
     answers = [
         target.forward([Row(TOKENS, target.new_cache(), None, 1)], hidden_layers=(4,))[0]
@@ -145,7 +145,7 @@ def test_a_shard_that_the_index_names_must_be_there(tmp_path: Path) -> None:
     """The largest models come in dozens of files, and downloads stop in the middle."""
     folder = model_folder(tmp_path)
     names = list(load_file(folder / "model.safetensors"))
-    index = {"weight_map": {name: "model-00001-of-00002.safetensors" for name in names[:3]}}
+    index = {"weight_map": dict.fromkeys(names[:3], "model-00001-of-00002.safetensors")}
     (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
     index["weight_map"][names[3]] = "model-00002-of-00002.safetensors"
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))

@@ -1,13 +1,15 @@
 """Tiny models with random weights, written as published ones are."""
 
 import json
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, LlamaConfig, GPTNeoXConfig, MistralConfig, Qwen2Config, Qwen3Config
 from torch import Tensor
+from transformers import AutoModelForCausalLM, GPTNeoXConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from paceline.engine.eagle3 import Eagle3Head, eagle3_config
 from paceline.engine.target import Target, load_target
@@ -62,9 +64,11 @@ def model_folder(folder: Path, family: str = "llama", *, seed: int = 1, **change
     return folder
 
 
-def tiny_target(folder: Path, *, dtype: torch.dtype = torch.float64, **changes: Any) -> Target:
+@cache
+def tiny_target(layers: int = 4) -> Target:
     """A tiny Llama, wide enough for exact sums."""
-    return load_target(model_folder(folder, **changes), dtype=dtype, device=CPU)
+    with TemporaryDirectory() as folder:
+        return load_target(model_folder(Path(folder), num_hidden_layers=layers), dtype=torch.float64, device=CPU)
 
 
 def eagle3_settings(**changes: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from typing import NoReturn
 
 import paceline
-from paceline.cli import experiment, operate, predict, rehearse, train
+from paceline.cli import draft, experiment, operate, predict, rehearse, train
 from paceline.cli.idle_options import given_options, refuse_idle
 from paceline.errors import PacelineError, printable
 
@@ -47,7 +47,7 @@ def build_parser() -> Parser:
     parser = Parser(prog="paceline", description="Speculative decoding into production, or not: forecast, measure, decide, roll out.")
     parser.add_argument("--version", action="version", version=f"paceline {paceline.__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for group in (operate, predict, experiment, train, rehearse):
+    for group in (operate, predict, experiment, train, draft, rehearse):
         group.add_verbs(verbs)
     parser.verbs = verbs.choices
     return parser

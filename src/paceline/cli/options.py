@@ -20,6 +20,7 @@ from paceline.speculation.method import Method, Tree
 
 __all__ = [
     "SegmentShare",
+    "VLLM_SUFFIX",
     "Verbs",
     "add_acceptance",
     "add_draws",
@@ -34,6 +35,7 @@ __all__ = [
     "asked_acceptance",
     "counts",
     "duration",
+    "finite",
     "fraction",
     "not_negative",
     "place",
@@ -44,6 +46,7 @@ __all__ = [
     "scenario_asked",
     "segment_share",
     "stated_acceptance",
+    "tree",
     "whole_number",
 ]
 

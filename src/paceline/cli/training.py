@@ -14,7 +14,7 @@ from paceline.report.evidence import replayed_dict, replayed_text
 from paceline.report.heads import head_dict, head_text
 from paceline.speculation.method import Method
 
-__all__ = ["run_neural_replay", "run_train_eagle3"]
+__all__ = ["engine_needed", "run_neural_replay", "run_train_eagle3"]
 
 CONFIDENCE = 0.95
 DRAFTS = {Method.EAGLE3: "EAGLE-3", Method.DRAFT_MODEL: "draft-model"}

@@ -18,7 +18,7 @@ from paceline.engine.checkpoint import Checkpoint
 from paceline.engine.kv_cache import KvCache
 from paceline.engine.linear import linear
 from paceline.engine.rotary import KINDS, Rotary, rope_kind
-from paceline.engine.rows import Answered, Row, chain_mask
+from paceline.engine.rows import Answered, Row, chain_mask, wide
 from paceline.engine.shared_cache import CacheBlock, TogetherPass, together
 
 __all__ = ["LlamaShape", "LlamaTarget", "attend", "is_llama_like", "llama_shape", "swiglu"]
@@ -134,7 +134,7 @@ class LlamaTarget:
 
     def unembed(self, features: Tensor) -> Tensor:
         """Logits [..., vocab] of features [..., hidden], float32 or wider."""
-        return linear(features, self.head).to(torch.promote_types(self.dtype, torch.float32))
+        return wide(linear(features, self.head))
 
     def forward(self, rows: Sequence[Row[KvCache]], *, hidden_layers: Sequence[int]) -> list[Answered]:
         """Run the rows; `hidden_layers` are those whose residual stream is wanted."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from paceline.engine.kv_cache import Cache
 
-__all__ = ["Answered", "Layout", "Row", "chain_mask", "tree_layout"]
+__all__ = ["Answered", "Layout", "Row", "chain_mask", "tree_layout", "wide"]
 
 CacheT = TypeVar("CacheT", bound=Cache)
 
@@ -81,3 +81,8 @@ def chain_mask(tokens: int, length: int, layout: Layout | None, *, device: torch
         return None
     own = torch.ones((tokens, tokens), dtype=torch.bool, device=device).tril() if layout is None else layout.sees
     return torch.cat((own.new_ones((tokens, length)), own), dim=1)
+
+
+def wide(logits: Tensor) -> Tensor:
+    """Logits in float32, or as they are where they are wider: laws are not made from half precision."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

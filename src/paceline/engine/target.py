@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from paceline.engine.checkpoint import Checkpoint, open_checkpoint
 from paceline.engine.kv_cache import Cache
 from paceline.engine.llama import LlamaTarget, is_llama_like
-from paceline.engine.rows import Answered, Row, chain_mask
+from paceline.engine.rows import Answered, Row, chain_mask, wide
 from paceline.errors import BadInputError, printable
 
 __all__ = ["LibraryTarget", "Target", "load_target"]
@@ -128,7 +128,7 @@ class LibraryTarget:
         """Logits [..., vocab] of features [..., hidden], float32 or wider."""
         with torch.no_grad():
             logits: Tensor = self._model.get_output_embeddings()(features)
-        return logits.to(torch.promote_types(self.dtype, torch.float32))
+        return wide(logits)
 
     def forward(self, rows: Sequence[Row[LibraryCache]], *, hidden_layers: Sequence[int]) -> list[Answered]:
         """Run the rows one after the other; `hidden_layers` are those whose residual stream is wanted."""
@@ -154,7 +154,7 @@ class LibraryTarget:
         finally:
             for hook in hooks:
                 hook.remove()
-        logits = answer.logits[0].to(torch.promote_types(self.dtype, torch.float32))
+        logits = wide(answer.logits[0])
         return Answered(logits[logits.shape[0] - row.logits :], answer.hidden_states[-1][0], tuple(streams[each] for each in hidden_layers))
 
     def _watch(self, streams: dict[int, Tensor], hidden_layers: Sequence[int]) -> list[Any]:

@@ -15,7 +15,7 @@ from paceline.engine.decoder_layer import Attend
 from paceline.engine.drafters.confidence_tree import GrowingTree
 from paceline.engine.kv_cache import KvCache
 from paceline.engine.llama import LlamaShape, attend
-from paceline.engine.rows import Answered
+from paceline.engine.rows import Answered, wide
 from paceline.engine.speculative_sampling import Chance, Draft, chain
 from paceline.speculation.method import Tree
 
@@ -132,7 +132,7 @@ class _EagleDrafting:
             if self._temperature == 0:
                 draft_id = logits.argmax()
             else:
-                law = torch.softmax(logits.float() / self._temperature, dim=-1)
+                law = torch.softmax(wide(logits) / self._temperature, dim=-1)
                 draft_id = torch.tensor(chance.pick(law), device=law.device)
                 ids = self._head.target_ids(torch.arange(law.shape[0], device=law.device))
                 laws.append(law.new_zeros(self._head.vocab).scatter(0, ids, law))
@@ -165,5 +165,5 @@ class _EagleDrafting:
 
     def _likeliest(self, hidden: Tensor, topk: int) -> tuple[Tensor, Tensor]:
         """The target's ids of the `topk` likeliest tokens behind each hidden state, and their log-probabilities."""
-        best = torch.log_softmax(self._head.logits(hidden).float(), dim=-1).topk(topk)
+        best = torch.log_softmax(wide(self._head.logits(hidden)), dim=-1).topk(topk)
         return self._head.target_ids(best.indices), best.values
