@@ -14,7 +14,7 @@ from paceline.engine.answers import Asked, Decoding, answer_all
 from paceline.engine.eagle3 import eagle3_config, load_eagle3
 from paceline.engine.replay import head_replay, walk
 from paceline.engine.states import Conversation, StatesFolder, open_states
-from paceline.engine.target import Target
+from paceline.engine.target import Target, load_target
 from paceline.engine.train_eagle3.export import export_head, published_config
 from paceline.engine.train_eagle3.new_head import head_config, layer_scales, new_trainee
 from paceline.engine.train_eagle3.training import Lesson, Settings, Trainee, folded, held_out_counts, train
@@ -23,7 +23,7 @@ from paceline.engine.unroll import is_named
 from paceline.errors import BadInputError
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.trained_head import Epoch
-from tests.engine.tiny import SIZES, tiny_target
+from tests.engine.tiny import CPU, SIZES, model_folder
 
 AUX = (1, 2, 3)
 CONFIG = {**SIZES, "rms_norm_eps": 1e-6, "eos_token_id": 2}
@@ -42,14 +42,14 @@ SETTINGS = Settings(
 )
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """Stands for the end of the process."""
 
 
 @pytest.fixture
 def target(tmp_path: Path) -> Target:
     """A target of random weights."""
-    return tiny_target(tmp_path / "target", dtype=torch.float32)
+    return load_target(model_folder(tmp_path / "target"), dtype=torch.float32, device=CPU)
 
 
 @pytest.fixture
@@ -105,10 +105,10 @@ def test_a_killed_training_goes_on_to_the_same_head(
         nonlocal done
         done += new
         if done >= updates:
-            raise Killed
+            raise KilledError
 
     whole, curves = trained(target, conversations, tmp_path / "whole", SETTINGS, lambda _: None)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         trained(target, conversations, tmp_path / "killed", SETTINGS, killing)
     resumed, again = trained(target, conversations, tmp_path / "killed", SETTINGS, lambda _: None)
     assert [replace(each, seconds=0.0) for each in again] == [replace(each, seconds=0.0) for each in curves]
@@ -116,9 +116,7 @@ def test_a_killed_training_goes_on_to_the_same_head(
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
-def test_a_training_is_not_gone_on_with_under_other_settings(
-    tmp_path: Path, target: Target, conversations: list[Conversation]
-) -> None:
+def test_a_training_is_not_gone_on_with_under_other_settings(tmp_path: Path, target: Target, conversations: list[Conversation]) -> None:
     """Half of the head would be trained one way, half another, and its record would name one of them."""
     trained(target, conversations, tmp_path / "folder", replace(SETTINGS, epochs=1), lambda _: None)
     with pytest.raises(BadInputError, match=r"a training with learning_rate 0.01, not 0.5"):
@@ -176,5 +174,3 @@ def test_states_of_another_target_are_refused(tmp_path: Path) -> None:
     (tmp_path / "states-00000.safetensors").write_bytes(b"cut off")
     with pytest.raises(BadInputError, match="delete it and run again"):
         StatesFolder(tmp_path).read(0)
-
-

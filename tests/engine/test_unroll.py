@@ -16,14 +16,12 @@ from paceline.engine.replay import Replayed, by_chance, head_replay, model_repla
 from paceline.engine.sampling import Sampling
 from paceline.engine.speculative_sampling import Generated
 from paceline.engine.states import Conversation, StatesFolder
-from paceline.engine.target import Target
+from paceline.engine.target import Target, load_target
 from paceline.engine.unroll import Drafted, is_named
 from paceline.speculation.counts import AcceptanceCounts
-from tests.engine.tiny import eagle3_folder, tiny_target
+from tests.engine.tiny import CPU, eagle3_folder, model_folder, tiny_target
 
-GREEDY = Sampling(
-    temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0
-)
+GREEDY = Sampling(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0)
 NO_STOPS: frozenset[int] = frozenset()
 LAYERS = (0, 2, 4)
 K = 3
@@ -57,9 +55,9 @@ def generated(target: Target, drafter: Drafter | None, prompt: tuple[int, ...]) 
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Target:
+def target() -> Target:
     """A target of random weights."""
-    return tiny_target(tmp_path / "target")
+    return tiny_target()
 
 
 @pytest.fixture
@@ -73,16 +71,16 @@ def test_answers_are_the_targets_own_whoever_shares_their_pass(tmp_path: Path, t
     asked = questions(7, vocab=target.vocab)
     for rows in (1, 3, 7):
         found = answered(target, tmp_path / str(rows), asked, decoding(rows=rows))
-        assert [each.tokens.tolist() for each in found] == [
-            [*each.prompt, *generated(target, None, each.prompt).output] for each in asked
-        ]
+        assert [each.tokens.tolist() for each in found] == [[*each.prompt, *generated(target, None, each.prompt).output] for each in asked]
 
 
 def test_states_of_an_answer_are_those_of_reading_it(tmp_path: Path, target: Target) -> None:
     """Somebody with logged answers would train another head than somebody whose target answers the same."""
     written = answered(target, tmp_path / "written", questions(5, vocab=target.vocab), decoding(rows=2))
     logged = [
-        Asked(each.number, tuple(each.tokens[: each.prompt_tokens].tolist()), tuple(each.tokens[each.prompt_tokens :].tolist()), stopped=False)
+        Asked(
+            each.number, tuple(each.tokens[: each.prompt_tokens].tolist()), tuple(each.tokens[each.prompt_tokens :].tolist()), stopped=False
+        )
         for each in written
     ]
     for own, read in zip(written, answered(target, tmp_path / "read", logged, decoding(rows=3)), strict=True):
@@ -116,7 +114,7 @@ def test_replay_counts_what_generation_counts(tmp_path: Path, target: Target, he
     """A head would be bought for an acceptance that no server will see."""
     asked = questions(8, vocab=target.vocab)
     conversations = answered(target, tmp_path / "states", asked, decoding(rows=5))
-    model = tiny_target(tmp_path / "draft", seed=1, initializer_range=0.5)
+    model = load_target(model_folder(tmp_path / "draft", initializer_range=0.5), dtype=torch.float64, device=CPU)
     if name == "head":
         drafter: Drafter = EagleDrafter(head, draft_tokens=K, tree=None, temperature=0.0)
         replayed = list(head_replay(head.head, head.embedding, conversations, draft_tokens=K, rows=5, accept=is_named))
@@ -159,10 +157,10 @@ def test_a_walk_starts_behind_what_was_accepted() -> None:
     cut = walk(Replayed(number=0, runs=runs, output_tokens=9, stopped=False), 3)
     # starts at 0 (accepts 3), 4 (0), 5 (2); at 5 three tokens are left, and three drafts are judged
     assert cut == AcceptanceCounts(steps=3, drafts=3, drafted_tokens=9, accepted_tokens=5, accepted_per_position=(2, 2, 1))
-    short = walk(Replayed(number=0, runs=runs[:6], output_tokens=7, stopped=False), 3)
-    # the step at 5 has one token left, so one draft is judged, whatever the run says
-    assert (short.steps, short.drafted_tokens) == (3, 7)
-    assert walk(Replayed(number=0, runs=runs[:6], output_tokens=7, stopped=True), 3).drafted_tokens == 9
+    # two tokens are left at 4 and one at 5, and a log that was cut judges no more drafts than that
+    short = np.array([3, 0, 1, 1, 0, 1])
+    assert walk(Replayed(number=0, runs=short, output_tokens=7, stopped=False), 3).drafted_tokens == 3 + 2 + 1
+    assert walk(Replayed(number=0, runs=short, output_tokens=7, stopped=True), 3).drafted_tokens == 9
     assert walk(Replayed(number=0, runs=runs[:0], output_tokens=1, stopped=True), 3).steps == 0
 
 
