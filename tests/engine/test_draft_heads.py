@@ -10,7 +10,9 @@ from transformers import PreTrainedTokenizerFast
 from paceline.cli.main import main
 from tests.engine.tiny import model_folder
 
-TEMPLATE = "{% for message in messages %}{{ 'a ' + message['content'] + ' ' }}{% endfor %}{% if add_generation_prompt %}{{ 'b' }}{% endif %}"
+TEMPLATE = (
+    "{% for message in messages %}{{ 'a ' + message['content'] + ' ' }}{% endfor %}{% if add_generation_prompt %}{{ 'b' }}{% endif %}"
+)
 WORDS = ("pad", "a", "end", "b", "c", "d", "e")
 
 
@@ -58,7 +60,20 @@ def test_prompts_become_a_head_that_replays(tmp_path: Path, target: Path, log: P
     replay = ("replay", log, "--target", target, "--draft-tokens", 3, "--max-tokens", 12)
     head = ran(capsys, *replay, "--method", "eagle3", "--draft", out, "--states", states)
     assert head["exchanges"] == 24
-    again = ran(capsys, "replay", states / "answers.jsonl", "--target", target, "--draft-tokens", 3, "--method", "eagle3", "--draft", out, "--logged-answers")
+    again = ran(
+        capsys,
+        "replay",
+        states / "answers.jsonl",
+        "--target",
+        target,
+        "--draft-tokens",
+        3,
+        "--method",
+        "eagle3",
+        "--draft",
+        out,
+        "--logged-answers",
+    )
     assert again["accepted_tokens"] == head["accepted_tokens"]
     itself = ran(capsys, *replay, "--method", "draft-model", "--draft", target)
     assert itself["alpha"]["value"] == 1  # type: ignore[index]  # a model agrees with itself

@@ -10,6 +10,7 @@ The states of a token are those of the pass that read it: nothing is computed tw
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -114,14 +115,11 @@ def _answered(target: Target, asked: Sequence[Asked], decoding: Decoding) -> Ite
         new = [_opened(each, caches.take()) for each in islice(waiting, decoding.rows - len(running))]
         if not new and not running:
             return
-        still = []
-        for group in (running, new):
-            for each, ended in _passed(target, group, decoding):
-                if ended is None:
-                    still.append(each)
-                else:
-                    caches.give_back(each.cache)
-                    yield ended
+        passed = [*_passed(target, running, decoding), *_passed(target, new, decoding)]
+        for each, _ in filter(itemgetter(1), passed):
+            caches.give_back(each.cache)
+        yield from (ended for _, ended in passed if ended is not None)
+        still = [each for each, ended in passed if ended is None]
         running = sorted(still, key=lambda each: getattr(each.cache, "slot", 0))
 
 

@@ -4,7 +4,7 @@ A training folder:
 
     config.json, model.safetensors   the head of the best epoch, as vLLM and SGLang load it
     curves.json                      loss, and held-out acceptance as counts, after every epoch
-    work/                            the target's answers and states, and the training's own state: what --resume goes on from
+    training/                        the target's answers and states, and the training's own state: what --resume goes on from
 """
 
 import json
@@ -36,7 +36,7 @@ from paceline.speculation.trained_head import Epoch, TrainedHead
 
 __all__ = ["Drafting", "HeadAsked", "neural_replay", "train_head"]
 
-WORK, CURVES = "work", "curves.json"
+WORK, CURVES = "training", "curves.json"
 CURVES_SCHEMA = "paceline.eagle3-curves/1"
 SCALED_CONVERSATIONS = 64
 REPLAY_ROWS = 16

@@ -37,7 +37,7 @@ from paceline.speculation.trained_head import Epoch
 __all__ = ["Lesson", "Settings", "Trainee", "folded", "held_out_counts", "loss_of", "train"]
 
 SCHEMA = "paceline.eagle3-training/1"
-PROGRESS = "training.safetensors"
+PROGRESS = "progress.safetensors"
 LONGEST_NORM = 1.0
 BETAS = (0.9, 0.95)
 LEAST_RATE = 0.02  # of the peak, at the end
@@ -206,7 +206,7 @@ class _Run:
             group["lr"] = self.learning_rate()
         loss = loss_of(self.trainee, self.lesson, conversations, self.settings)
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch does not say
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(self.named.values(), LONGEST_NORM)
         self.optimizer.step()
         self.updates += 1
