@@ -1,9 +1,15 @@
 """The whole way: prompts in, a trained head out, replayed on the log."""
 
 import json
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -40,6 +46,26 @@ def ran(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, object]
     assert main([*map(str, words), "--json"]) == 0
     found: dict[str, object] = json.loads(capsys.readouterr().out)
     return found
+
+
+def test_two_processes_train_the_head_that_one_trains(tmp_path: Path, target: Path, log: Path) -> None:
+    """Whoever trains on several GPUs would get another head, or a broken one."""
+    words = [str(each) for each in ("train-eagle3", log, "--target", target, "--max-tokens", 8, "--epochs", 1, "--draft-vocab", 6)]
+    code = "import sys; from paceline.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    def started(rank: int, size: int) -> subprocess.Popen[bytes]:
+        told = {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+        out = ["--out", str(tmp_path / f"of-{size}"), "--aux-layers", "1,2,3"]
+        return subprocess.Popen([sys.executable, "-c", code, *words, *out], env={**os.environ, **told}, stdout=subprocess.DEVNULL)
+
+    assert [each.wait(300) for each in [started(0, 2), started(1, 2), started(0, 1)]] == [0, 0, 0]
+    alone, together = (load_file(tmp_path / f"of-{size}" / "model.safetensors") for size in (1, 2))
+    assert alone.keys() == together.keys()
+    for name, own in alone.items():
+        torch.testing.assert_close(together[name].float(), own.float(), atol=0.01, rtol=0.02)
 
 
 def test_prompts_become_a_head_that_replays(tmp_path: Path, target: Path, log: Path, capsys: pytest.CaptureFixture[str]) -> None:

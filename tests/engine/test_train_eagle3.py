@@ -12,6 +12,7 @@ from torch import Tensor
 
 from paceline.engine.answers import Asked, Decoding, answer_all
 from paceline.engine.eagle3 import eagle3_config, load_eagle3
+from paceline.engine.peers import Peers
 from paceline.engine.replay import head_replay, walk
 from paceline.engine.states import Conversation, StatesFolder, open_states
 from paceline.engine.target import Target, load_target
@@ -25,6 +26,7 @@ from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.trained_head import Epoch
 from tests.engine.tiny import CPU, SIZES, model_folder
 
+ALONE = Peers(rank=0, size=1)
 AUX = (1, 2, 3)
 CONFIG = {**SIZES, "rms_norm_eps": 1e-6, "eos_token_id": 2}
 SETTINGS = Settings(
@@ -58,7 +60,7 @@ def conversations(tmp_path: Path, target: Target) -> list[Conversation]:
     asked = [Asked(number, (number % 7, number // 7 + 1), None, stopped=False) for number in range(21)]
     states = StatesFolder(tmp_path)
     decoding = Decoding(hidden_layers=AUX, end_ids=frozenset(), max_tokens=16, rows=21, kept=torch.bfloat16)
-    answer_all(target, [asked], states, decoding, progress=lambda _: None)
+    answer_all(target, [asked], states, decoding, peers=ALONE, progress=lambda _: None)
     return states.read(0)
 
 
@@ -81,7 +83,7 @@ def trained(
 ) -> tuple[dict[str, Tensor], tuple[Epoch, ...]]:
     trainee, lesson, _ = lesson_of(target, conversations)
     folder.mkdir(exist_ok=True)
-    return train(trainee, lesson, settings, folder=folder, progress=progress, each_epoch=lambda _: None)
+    return train(trainee, lesson, settings, folder=folder, peers=ALONE, progress=progress, each_epoch=lambda _: None)
 
 
 def test_training_teaches_what_the_target_writes(tmp_path: Path, target: Target, conversations: list[Conversation]) -> None:
@@ -89,7 +91,7 @@ def test_training_teaches_what_the_target_writes(tmp_path: Path, target: Target,
     trainee, lesson, _ = lesson_of(target, conversations)
     before = held_out_counts(trainee, lesson, 3)
     settings = replace(SETTINGS, epochs=12)
-    _, curves = train(trainee, lesson, settings, folder=tmp_path, progress=lambda _: None, each_epoch=lambda _: None)
+    _, curves = train(trainee, lesson, settings, folder=tmp_path, peers=ALONE, progress=lambda _: None, each_epoch=lambda _: None)
     assert curves[-1].loss < curves[0].loss
     assert max(each.held_out.alpha for each in curves) > before.alpha + 0.1
 
@@ -126,7 +128,7 @@ def test_a_training_is_not_gone_on_with_under_other_settings(tmp_path: Path, tar
 def test_the_exported_head_drafts_as_the_trained_one(tmp_path: Path, target: Target, conversations: list[Conversation]) -> None:
     """The scales of training would be missing from the published weights, and the head would draft at random."""
     trainee, lesson, vocabulary = lesson_of(target, conversations)
-    train(trainee, lesson, replace(SETTINGS, epochs=2), folder=tmp_path, progress=lambda _: None, each_epoch=lambda _: None)
+    train(trainee, lesson, replace(SETTINGS, epochs=2), folder=tmp_path, peers=ALONE, progress=lambda _: None, each_epoch=lambda _: None)
     export_head(folded(trainee), vocabulary, trainee.head.config, target=CONFIG, dtype=torch.float32, folder=tmp_path / "out")
     loaded = load_eagle3(tmp_path / "out", target)
     assert loaded.hidden_layers == AUX

@@ -12,6 +12,7 @@ from paceline.engine.drafters.drafter import Drafter
 from paceline.engine.drafters.eagle import EagleDrafter
 from paceline.engine.eagle3 import LoadedEagle3, load_eagle3
 from paceline.engine.generate import Generation, acceptance_of, generate
+from paceline.engine.peers import Peers
 from paceline.engine.replay import Replayed, by_chance, head_replay, model_replay, runs_of_hits, walk
 from paceline.engine.sampling import Sampling
 from paceline.engine.speculative_sampling import Generated
@@ -39,7 +40,7 @@ def prompts(count: int, *, vocab: int) -> list[tuple[int, ...]]:
 
 def answered(target: Target, folder: Path, asked: list[Asked], how: Decoding) -> list[Conversation]:
     folder.mkdir(exist_ok=True)
-    answer_all(target, [asked], StatesFolder(folder), how, progress=lambda _: None)
+    answer_all(target, [asked], StatesFolder(folder), how, peers=Peers(rank=0, size=1), progress=lambda _: None)
     return StatesFolder(folder).read(0)
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from paceline.engine.llama import LlamaTarget
+from paceline.engine.peers import Peers
 from paceline.engine.rows import Answered, Row
 from paceline.engine.shared_cache import SharedCache
 from paceline.engine.states import Conversation, StatesFolder
@@ -86,15 +87,23 @@ class _Caches:
 
 
 def answer_all(
-    target: Target, shards: Sequence[Sequence[Asked]], states: StatesFolder, decoding: Decoding, *, progress: Callable[[float], None]
+    target: Target,
+    shards: Sequence[Sequence[Asked]],
+    states: StatesFolder,
+    decoding: Decoding,
+    *,
+    peers: Peers,
+    progress: Callable[[float], None],
 ) -> None:
-    """Run what is not yet on disk. `progress` gets the number of conversations done since it was last called.
+    """Run what is not yet on disk, of several processes' work this one's share.
+
+    `progress` gets the number of conversations done since it was last called.
 
     Raises:
         BadInputError: a shard cannot be written.
 
     """
-    for number, asked in enumerate(shards):
+    for number, asked in peers.share(list(enumerate(shards))):
         if states.has(number):
             progress(len(asked))
             continue

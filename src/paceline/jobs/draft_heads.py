@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from paceline.engine.eagle3 import eagle3_config, load_eagle3
+from paceline.engine.peers import find_peers
 from paceline.engine.replay import Replayed, by_chance, head_replay, model_replay, walk
 from paceline.engine.states import Conversation
 from paceline.engine.target import load_target
@@ -88,6 +89,8 @@ def train_head(
     """
     if out.exists() and any(out.iterdir()) and not resume:
         raise BadInputError(f"{printable(str(out))} is not empty; give --resume to go on with the training in it, or another folder")
+    peers = find_peers()
+    peers.wait()
     work = out / WORK
     make_folder(work)
     seen = see_log(asked.log, aux_layers=asked.aux_layers, folder=work, step=step, progress=bar("answering", None))
@@ -113,10 +116,13 @@ def train_head(
         lesson,
         asked.settings,
         folder=work,
+        peers=peers,
         progress=bar("training", updates),
-        each_epoch=lambda points: _write_curves(points, out / CURVES),
+        each_epoch=lambda points: _write_curves(points, out / CURVES) if peers.is_first else None,
     )
-    export_head(weights, vocabulary, sizes, target=config, dtype=torch.bfloat16, folder=out)
+    if peers.is_first:
+        export_head(weights, vocabulary, sizes, target=config, dtype=torch.bfloat16, folder=out)
+    peers.wait()
     return TrainedHead(
         curves=curves,
         best=max(curves, key=lambda each: each.held_out.tokens_per_step),
