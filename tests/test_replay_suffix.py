@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import BadInputError
 from paceline.replay import suffix, suffix_kernel
-from paceline.replay.suffix import SuffixRule, replay_suffix
+from paceline.replay.suffix import SuffixRule, propose_suffix, replay_suffix
 from paceline.replay.suffix_oracle import propose_obviously, replay_obviously
 from paceline.traffic.exchange import END_OF_SEQUENCE, TokenStream
 
@@ -161,3 +161,21 @@ def test_every_output_token_is_emitted_once(outputs: list[list[int]], K: int) ->
     for (steps, drafts, drafted, accepted), output in zip(rows, outputs, strict=True):
         assert len(output) <= 1 + steps + accepted <= len(output) + 1
         assert accepted <= drafted <= drafts * K
+
+
+@pytest.mark.parametrize("seed", range(30 if COMPILED else 5))
+def test_one_proposal_is_the_obvious_one(seed: int) -> None:
+    """The engine drafts by this function what replay counted: two rules would give two acceptances for one method."""
+    rng = np.random.default_rng(seed)
+    words = np.array([7, 2, 900, 41], dtype=np.int32)
+    own = words[rng.integers(0, 4, size=rng.integers(1, 40))]
+    cached = [words[rng.integers(0, 4, size=rng.integers(1, 30))] for _ in range(seed % 4)]
+    rule = SuffixRule(depth=12, cached_requests=9, factor=float(rng.uniform(0.5, 3)), least_probability=0.15, draft_tokens=6)
+    wanted = propose_obviously(own.tolist(), [each.tolist() for each in cached], rule)
+    assert propose_suffix(own, cached, rule).tolist() == wanted
+
+
+def test_a_proposal_after_an_end_of_sequence_is_refused() -> None:
+    """What stands for the end of a logged output is no token that a model could be given."""
+    with pytest.raises(BadInputError, match="token id -1"):
+        propose_suffix(np.array([1, 2], dtype=np.int32), [np.array([3, END_OF_SEQUENCE], dtype=np.int32)], RULE)

@@ -66,7 +66,7 @@ def plain_law(target: Target, sampling: Sampling, tokens: int) -> dict[tuple[int
     """The law of so many tokens, by running the target from the start for each prefix."""
     law: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(tokens):
-        longer = {}
+        longer: dict[tuple[int, ...], float] = {}
         for prefix, chance in law.items():
             [answered] = target.forward([Row(torch.tensor((*PROMPT, *prefix)), target.new_cache(), None, 1)], hidden_layers=())
             after = token_law(answered.logits[0], sampling, prompt=PROMPT, output=prefix)

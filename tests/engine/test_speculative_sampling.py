@@ -52,7 +52,7 @@ def drawn_tree(draft: Laws, widths: Tokens, chance: Chance) -> Draft:
     tokens: list[int] = []
     parents: list[int] = []
     laws: dict[int, Tensor] = {}
-    level = [(-1, ())]
+    level: list[tuple[int, Tokens]] = [(-1, ())]
     for width in widths:
         below = []
         for node, path in level:

@@ -26,6 +26,8 @@ CONFIDENCE = 0.95
 
 def run_generate(options: argparse.Namespace) -> int:
     """`generate`: texts, and where each of their tokens came from."""
+    if options.method is Method.EAGLE2 and options.tree is None:
+        raise BadInputError("--method eagle2 drafts a tree; give --tree D,T,N, or --method eagle for a chain with the same head")
     prompts = _prompts(options)
     with engine_needed():
         import torch
@@ -90,10 +92,6 @@ def _asked(options: argparse.Namespace) -> "Generating":
         if options.method == Method.SUFFIX
         else NgramRule(min_tokens=options.ngram_min, max_tokens=options.ngram_max, draft_tokens=depth)
     )
-    if options.method is Method.EAGLE2 and options.tree is None:
-        raise BadInputError("--method eagle2 drafts a tree; give --tree D,T,N, or --method eagle for a chain with the same head")
-    if options.tree is not None and options.draft_temperature > 0:
-        raise BadInputError("--draft-temperature does nothing with --tree, whose tokens are the head's likeliest; leave one out")
     return Generating(
         method=options.method if isinstance(options.method, Method) else None,
         draft=options.draft,

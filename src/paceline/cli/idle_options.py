@@ -26,6 +26,7 @@ METHODS_OF: Mapping[str, frozenset[Method]] = MappingProxyType(
         "draft": EVERY_STEP - {Method.MTP},
         "draft_vocab": frozenset({Method.EAGLE3}),
         "draft_context": EVERY_STEP,
+        "draft_temperature": EVERY_STEP - {Method.MTP},
         "tree": EVERY_STEP - {Method.MTP},
         "rank_acceptance": EVERY_STEP - {Method.MTP},
     }
@@ -90,6 +91,17 @@ def _conditions(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
             (dest, options.baseline is None, "is for measured servers; give --baseline and --speculative too") for dest in ONLY_MEASURED
         ]
         found += _of_measured_servers(options)
+    if options.verb == "generate":
+        found = [
+            ("draft_tokens", options.method == "none", "does nothing with --method none, which drafts nothing; leave it out"),
+            ("tree", options.method not in HEADS, f"does nothing with --method {options.method!s}, which drafts a chain; leave it out"),
+            (
+                "draft_temperature",
+                options.tree is not None,
+                "does nothing with --tree, whose tokens are named; leave it out",
+            ),
+            ("threads", not options.device.startswith("cpu"), "is for a CPU; leave it out, or give --device cpu"),
+        ]
     if options.verb == "fake-server":
         found = [
             (dest, options.method == "none", "does nothing with --method none, which drafts nothing; leave it out")

@@ -128,9 +128,8 @@ def write(
     made = [Generation(engine.prompt_tokens(prompt, raw=raw)) for prompt in prompts]
     chances = [Generated(seed + number) for number in range(len(made))]
     shown, started_at = 0, perf_counter()
-    for emission in generate(
-        engine.target, drafter, made, sampling=sampling, most_tokens=most_tokens, stops=engine.chat.end_ids, chances=chances
-    ):
+    stops = engine.chat.end_ids
+    for emission in generate(engine.target, drafter, made, sampling=sampling, most_tokens=most_tokens, stops=stops, chances=chances):
         if emission.sequence == 0 and not (text := engine.chat.text(made[0].output)).endswith(UNFINISHED):
             on_text(text[shown:])
             shown = len(text)
