@@ -54,6 +54,6 @@ def multiply_in_threads(x: Matrix, w: Matrix, out: Matrix) -> None:
 
 def use_threads(threads: int) -> int:
     """Let `multiply_in_threads` use so many threads, as far as the process has them; how many it uses."""
-    usable = min(threads, int(config.NUMBA_NUM_THREADS))
+    usable = min(threads, int(config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]  # numba sets it at run time
     set_num_threads(usable)
     return usable
