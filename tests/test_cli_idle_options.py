@@ -21,6 +21,7 @@ VALUES = {
     "draft": "llama-3.2-1b",
     "draft_vocab": "16000",
     "draft_context": "2048",
+    "draft_temperature": ".7",
     "tree": "3,2,6",
     "rank_acceptance": ".6,.1",
 }
@@ -110,3 +111,17 @@ def test_what_was_given_is_told_from_defaults_and_from_values() -> None:
     options = argparse.Namespace(draft=None, draft_tokens=3, seed=1, verb="x")
     assert given_options(options, ["x", "--draft", "seed", "--se=2"]) == {"draft", "seed"}
     assert given_options(options, ["--", "draft-tokens"]) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--target", "dir"], "--target is for drafts of a model"),
+        (["--max-tokens", "9"], "--max-tokens is for drafts of a model"),
+        (["--method", "eagle3", "--tokenizer", "file"], "--tokenizer does nothing where a model drafts"),
+        (["--method", "eagle3", "--ngram-min", "2"], "--ngram-min does nothing with --method eagle3"),
+    ],
+)
+def test_a_replay_takes_only_what_its_method_reads(paceline: Paceline, words: list[str], said: str) -> None:
+    """Whoever names a target for prompt lookup believes that its answers were replayed."""
+    assert said in paceline(["replay", "demo", *words]).err

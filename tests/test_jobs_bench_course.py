@@ -33,6 +33,7 @@ def bench(arms: tuple[Run, Run], *, stop_when: Policy | None = SPEEDUP) -> Bench
     )
     return Bench(
         servers={arm: Server(url=f"http://{arm.value}:1", api="chat", model="m", dialect=None) for arm in Arm},
+        identity={arm: {"URL": f"http://{arm.value}:1"} for arm in Arm},
         to_ask=ToAsk(counted=counted, spare=(), inputs={}, cautions=()),
         loads=(LOAD,),
         pairs={LOAD.name: PAIRS},

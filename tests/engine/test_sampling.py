@@ -25,7 +25,7 @@ def changed(**changes: float) -> Sampling:
         (changed(temperature=0.5), [25 / 34, 4 / 34, 4 / 34, 1 / 34]),
         (changed(top_k=2), [5 / 7, 2 / 7, 0, 0]),
         (changed(top_k=9), [0.5, 0.2, 0.2, 0.1]),
-        (changed(top_p=0.5), [1, 0, 0, 0]),
+        (changed(top_p=0.49), [1, 0, 0, 0]),
         (changed(top_p=0.71), [5 / 9, 2 / 9, 2 / 9, 0]),
         (changed(min_p=0.3), [5 / 9, 2 / 9, 2 / 9, 0]),
         (changed(top_k=3, top_p=0.6), [5 / 7, 2 / 7, 0, 0]),

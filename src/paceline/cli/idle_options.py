@@ -38,6 +38,7 @@ ONLY_MEASURED = ("resume", "model", "measured_requests", "max_tokens", "temperat
 ONLY_SIMULATED = ("requests", "spread", "rejection", "token_budget")
 STATES_ACCEPTANCE = ("alpha", "conditional", "survival", "acceptance_length", "rank_acceptance", "acceptance_from", "segment_alpha")
 ONLY_DRAFTING = (*STATES_ACCEPTANCE, "segments", "draft_tokens", "spread", "rejection", "persistence", "draft_tokens_by_batch", "adaptive")
+OF_MODELS = ("target", "draft_temperature", "states", "logged_answers", "max_tokens")
 DRAWS = ("spread", "rejection")
 DEMO = "demo"
 
@@ -100,6 +101,10 @@ def _conditions(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
         ]
     if options.verb == "bench":
         found = _of_synthetic_servers(options)
+    if options.verb == "replay":
+        looks_up = options.method not in EVERY_STEP
+        found = [(dest, looks_up, "is for drafts of a model; leave it out, or give --method eagle3") for dest in OF_MODELS]
+        found.append(("tokenizer", not looks_up, "does nothing where a model drafts: the target's folder has its own; leave it out"))
     if options.verb == "generate":
         found = [
             ("draft_tokens", options.method == "none", "does nothing with --method none, which drafts nothing; leave it out"),

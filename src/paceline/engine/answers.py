@@ -10,12 +10,14 @@ The states of a token are those of the pass that read it: nothing is computed tw
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from paceline.engine.llama import LlamaTarget
+from paceline.engine.peers import Peers
 from paceline.engine.rows import Answered, Row
 from paceline.engine.shared_cache import SharedCache
 from paceline.engine.states import Conversation, StatesFolder
@@ -85,15 +87,23 @@ class _Caches:
 
 
 def answer_all(
-    target: Target, shards: Sequence[Sequence[Asked]], states: StatesFolder, decoding: Decoding, *, progress: Callable[[float], None]
+    target: Target,
+    shards: Sequence[Sequence[Asked]],
+    states: StatesFolder,
+    decoding: Decoding,
+    *,
+    peers: Peers,
+    progress: Callable[[float], None],
 ) -> None:
-    """Run what is not yet on disk. `progress` gets the number of conversations done since it was last called.
+    """Run what is not yet on disk, of several processes' work this one's share.
+
+    `progress` gets the number of conversations done since it was last called.
 
     Raises:
         BadInputError: a shard cannot be written.
 
     """
-    for number, asked in enumerate(shards):
+    for number, asked in peers.share(list(enumerate(shards))):
         if states.has(number):
             progress(len(asked))
             continue
@@ -114,14 +124,11 @@ def _answered(target: Target, asked: Sequence[Asked], decoding: Decoding) -> Ite
         new = [_opened(each, caches.take()) for each in islice(waiting, decoding.rows - len(running))]
         if not new and not running:
             return
-        still = []
-        for group in (running, new):
-            for each, ended in _passed(target, group, decoding):
-                if ended is None:
-                    still.append(each)
-                else:
-                    caches.give_back(each.cache)
-                    yield ended
+        passed = [*_passed(target, running, decoding), *_passed(target, new, decoding)]
+        for each, _ in filter(itemgetter(1), passed):
+            caches.give_back(each.cache)
+        yield from (ended for _, ended in passed if ended is not None)
+        still = [each for each, ended in passed if ended is None]
         running = sorted(still, key=lambda each: getattr(each.cache, "slot", 0))
 
 

@@ -9,9 +9,9 @@ Sums are float32 and in the same order for every row, however many rows there ar
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange
+from numba import config, njit, prange, set_num_threads
 
-__all__ = ["BLOCK", "multiply", "multiply_in_threads"]
+__all__ = ["BLOCK", "multiply", "multiply_in_threads", "use_threads"]
 
 BLOCK = 4
 Matrix = npt.NDArray[np.float32]
@@ -50,3 +50,10 @@ def multiply_in_threads(x: Matrix, w: Matrix, out: Matrix) -> None:
     for block in prange(w.shape[0] // BLOCK):
         for group in range(x.shape[0] // BLOCK):
             _block(x, w, out, group * BLOCK, block * BLOCK)
+
+
+def use_threads(threads: int) -> int:
+    """Let `multiply_in_threads` use so many threads, as far as the process has them; how many it uses."""
+    usable = min(threads, int(config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]  # numba sets it at run time
+    set_num_threads(usable)
+    return usable

@@ -75,7 +75,7 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """One pass: which of the batch's steps were alive, what it drafted, at which rows the target judges it, and what it accepts, all [n]."""
+    """One pass: which of the batch's steps were alive [n], what it drafted, at which rows that is judged [n], and what is accepted [n]."""
 
     steps: Tensor
     drafted: Drafted

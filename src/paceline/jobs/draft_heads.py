@@ -4,7 +4,7 @@ A training folder:
 
     config.json, model.safetensors   the head of the best epoch, as vLLM and SGLang load it
     curves.json                      loss, and held-out acceptance as counts, after every epoch
-    work/                            the target's answers and states, and the training's own state: what --resume goes on from
+    training/                        the target's answers and states, and the training's own state: what --resume goes on from
 """
 
 import json
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from paceline.engine.eagle3 import eagle3_config, load_eagle3
+from paceline.engine.peers import find_peers
 from paceline.engine.replay import Replayed, by_chance, head_replay, model_replay, walk
 from paceline.engine.states import Conversation
 from paceline.engine.target import load_target
@@ -36,7 +37,7 @@ from paceline.speculation.trained_head import Epoch, TrainedHead
 
 __all__ = ["Drafting", "HeadAsked", "neural_replay", "train_head"]
 
-WORK, CURVES = "work", "curves.json"
+WORK, CURVES = "training", "curves.json"
 CURVES_SCHEMA = "paceline.eagle3-curves/1"
 SCALED_CONVERSATIONS = 64
 REPLAY_ROWS = 16
@@ -88,6 +89,8 @@ def train_head(
     """
     if out.exists() and any(out.iterdir()) and not resume:
         raise BadInputError(f"{printable(str(out))} is not empty; give --resume to go on with the training in it, or another folder")
+    peers = find_peers()
+    peers.wait()
     work = out / WORK
     make_folder(work)
     seen = see_log(asked.log, aux_layers=asked.aux_layers, folder=work, step=step, progress=bar("answering", None))
@@ -113,10 +116,13 @@ def train_head(
         lesson,
         asked.settings,
         folder=work,
+        peers=peers,
         progress=bar("training", updates),
-        each_epoch=lambda points: _write_curves(points, out / CURVES),
+        each_epoch=lambda points: _write_curves(points, out / CURVES) if peers.is_first else None,
     )
-    export_head(weights, vocabulary, sizes, target=config, dtype=torch.bfloat16, folder=out)
+    if peers.is_first:
+        export_head(weights, vocabulary, sizes, target=config, dtype=torch.bfloat16, folder=out)
+    peers.wait()
     return TrainedHead(
         curves=curves,
         best=max(curves, key=lambda each: each.held_out.tokens_per_step),

@@ -14,6 +14,7 @@ import torch
 
 from paceline.engine.answers import Asked, Decoding, answer_all
 from paceline.engine.chat import Chat, load_chat
+from paceline.engine.peers import find_peers
 from paceline.engine.states import Conversation, StatesFolder, open_states
 from paceline.engine.target import Target, load_target
 from paceline.errors import NoEvidenceError, printable
@@ -102,9 +103,12 @@ def see_log(
     shards = [questions[at : at + SHARD_CONVERSATIONS] for at in range(0, len(questions), SHARD_CONVERSATIONS)]
     decoding = Decoding(hidden_layers=layers, end_ids=chat.end_ids, max_tokens=asked.max_tokens, rows=ROWS, kept=torch.bfloat16)
     step(f"{asked.target.name} answers {len(questions)} prompts")
-    answer_all(target, shards, states, decoding, progress=progress)
+    peers = find_peers()
+    answer_all(target, shards, states, decoding, peers=peers, progress=progress)
+    peers.wait()
     seen = SeenLog(exchanges=exchanges, target=target, states=states, shards=len(shards), inputs=inputs)
-    _write_answers(seen, chat, folder / ANSWERS)
+    if peers.is_first:
+        _write_answers(seen, chat, folder / ANSWERS)
     return seen
 
 

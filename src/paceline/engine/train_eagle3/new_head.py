@@ -63,5 +63,6 @@ def new_trainee(config: Eagle3Config, target: Target, vocabulary: DraftVocabular
         head.fc.weight[:, (layers - 1) * hidden :] += torch.eye(hidden, config.target_hidden)
         head.lm_head.weight.copy_(target.head[vocabulary.ids].float())
         head.d2t.copy_(vocabulary.d2t)
+    head = head.to(target.device)
     averaged = deepcopy(head).requires_grad_(requires_grad=False)
     return Trainee(head=head, averaged=averaged, scales=scales)

@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from paceline.engine.eagle3 import Eagle3Head
+from paceline.engine.peers import Peers
 from paceline.engine.replay import Replayed, head_replay, starting_places, walk
 from paceline.engine.states import Conversation, save_whole
 from paceline.engine.unroll import Batch, batch_of, is_named, unroll
@@ -37,9 +38,10 @@ from paceline.speculation.trained_head import Epoch
 __all__ = ["Lesson", "Settings", "Trainee", "folded", "held_out_counts", "loss_of", "train"]
 
 SCHEMA = "paceline.eagle3-training/1"
-PROGRESS = "training.safetensors"
+PROGRESS = "progress.safetensors"
 LONGEST_NORM = 1.0
 BETAS = (0.9, 0.95)
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 LEAST_RATE = 0.02  # of the peak, at the end
 WARM_UP = 0.04  # share of the updates
 SORTED_BATCHES = 8
@@ -113,8 +115,8 @@ class Trainee:
         return replace(conversation, aux=aux.flatten(-2))
 
 
-def loss_of(trainee: Trainee, lesson: Lesson, conversations: Sequence[Conversation], settings: Settings) -> Tensor:
-    """The loss of one update, a scalar: cross entropy per place, passes and places weighted as the module says."""
+def loss_of(trainee: Trainee, lesson: Lesson, conversations: Sequence[Conversation], settings: Settings) -> tuple[Tensor, Tensor]:
+    """The loss of one update, summed over places, passes and places weighted as the module says; and the weight of its places. Scalars."""
     batch = batch_of([trainee.scaled(each) for each in conversations], like=lesson.embedding)
     steps = batch.starts.shape[0]
     wanted = functional.linear(batch.features, lesson.judge).softmax(-1)
@@ -127,7 +129,7 @@ def loss_of(trainee: Trainee, lesson: Lesson, conversations: Sequence[Conversati
         losses.append((each.steps, entropy * counted))
     weights = torch.full((steps,), settings.elsewhere, device=runs.device)
     weights[_started(batch, runs, settings.draft_tokens)] = 1.0
-    return torch.stack([(weights[at] * own).sum() for at, own in losses]).sum() / weights.sum()
+    return torch.stack([(weights[at] * own).sum() for at, own in losses]).sum(), weights.sum()
 
 
 def _started(batch: Batch, runs: Tensor, draft_tokens: int) -> Tensor:
@@ -150,7 +152,7 @@ def held_out_counts(trainee: Trainee, lesson: Lesson, draft_tokens: int) -> Acce
 
 def folded(trainee: Trainee) -> dict[str, Tensor]:
     """The averaged head's weights as published: `fc` reads the states unscaled."""
-    weights = {name: each.detach().clone() for name, each in trainee.averaged.state_dict().items()}
+    weights = {name: each.detach().cpu().clone() for name, each in trainee.averaged.state_dict().items()}
     fc = weights["fc.weight"].unflatten(1, (trainee.scales.shape[0], -1))
     weights["fc.weight"] = (fc * trainee.scales[:, None]).flatten(1)
     return weights
@@ -159,10 +161,12 @@ def folded(trainee: Trainee) -> dict[str, Tensor]:
 class _Run:
     """A training that can be stopped: everything that the next update depends on."""
 
-    def __init__(self, trainee: Trainee, lesson: Lesson, settings: Settings, folder: Path) -> None:
-        self.trainee, self.lesson, self.settings = trainee, lesson, settings
+    def __init__(self, trainee: Trainee, lesson: Lesson, settings: Settings, folder: Path, peers: Peers) -> None:
+        self.trainee, self.lesson, self.settings, self.peers = trainee, lesson, settings, peers
         self.file = folder / PROGRESS
         self.named = dict(trainee.head.named_parameters())
+        for each in self.named.values():
+            each.grad = torch.zeros_like(each)
         matrices = [each for each in self.named.values() if each.dim() > 1]
         vectors = [each for each in self.named.values() if each.dim() <= 1]
         self.optimizer = torch.optim.AdamW(
@@ -204,18 +208,31 @@ class _Run:
         """Learn from one batch."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate()
-        loss = loss_of(self.trainee, self.lesson, conversations, self.settings)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch does not say
+        self.optimizer.zero_grad(set_to_none=False)
+        loss = self._learn(self.peers.share(conversations))
         torch.nn.utils.clip_grad_norm_(self.named.values(), LONGEST_NORM)
         self.optimizer.step()
         self.updates += 1
-        self.loss_sum += float(loss.detach())
+        self.loss_sum += loss
         # Young averages would be the random start: they forget faster.
         keep = min(self.settings.average, self.updates / (self.updates + 10))
         with torch.no_grad():
             averaged, own = list(self.trainee.averaged.parameters()), list(self.trainee.head.parameters())
             torch._foreach_lerp_(averaged, own, 1 - keep)
+
+    def _learn(self, share: Sequence[Conversation]) -> float:
+        """Put the gradients of the whole batch in place, of which `share` is this process's; the batch's loss per place."""
+        device = self.lesson.embedding.device
+        total, weight = torch.zeros((), device=device), torch.zeros((), device=device)
+        if share:
+            total, weight = loss_of(self.trainee, self.lesson, share, self.settings)
+            total.backward()
+        both = torch.stack((total.detach(), weight))
+        gradients = [each.grad for each in self.named.values()]
+        self.peers.add_up([both, *gradients])
+        for each in gradients:
+            each.div_(both[1])
+        return float(both[0] / both[1])
 
     def end_epoch(self, seconds: float) -> Epoch:
         """Judge the epoch, and keep its head if it is the best."""
@@ -238,10 +255,12 @@ class _Run:
 
     def save(self) -> None:
         """Keep everything, whole or not at all."""
+        if not self.peers.is_first:
+            return
         tensors = {f"weights.{name}": each.detach() for name, each in self.named.items()}
         tensors |= {f"averaged.{name}": each.detach() for name, each in self.trainee.averaged.named_parameters()}
         for name, parameter in self.named.items():
-            for moment in ("exp_avg", "exp_avg_sq", "step"):
+            for moment in MOMENTS:
                 if parameter in self.optimizer.state:
                     tensors[f"{moment}.{name}"] = self.optimizer.state[parameter][moment]
         tensors |= {f"best.{name}": each for name, each in (self.best or {}).items()}
@@ -284,12 +303,9 @@ class _Run:
         with torch.no_grad():
             for name, parameter in self.named.items():
                 parameter.copy_(held[f"weights.{name}"])
-                if f"step.{name}" in held:
-                    self.optimizer.state[parameter] = {
-                        "step": held[f"step.{name}"],
-                        "exp_avg": held[f"exp_avg.{name}"],
-                        "exp_avg_sq": held[f"exp_avg_sq.{name}"],
-                    }
+                moments = {each: held[f"{each}.{name}"].to(parameter.device) for each in MOMENTS if f"{each}.{name}" in held}
+                if moments:
+                    self.optimizer.state[parameter] = moments
             for name, parameter in self.trainee.averaged.named_parameters():
                 parameter.copy_(held[f"averaged.{name}"])
         self.best = {name.removeprefix("best."): each for name, each in held.items() if name.startswith("best.")} or None
@@ -307,6 +323,7 @@ def train(
     settings: Settings,
     *,
     folder: Path,
+    peers: Peers,
     progress: Callable[[float], None],
     each_epoch: Callable[[Sequence[Epoch]], None],
 ) -> tuple[dict[str, Tensor], tuple[Epoch, ...]]:
@@ -318,7 +335,7 @@ def train(
         BadInputError: `folder` holds a training with other settings, or cannot be written to.
 
     """
-    run = _Run(trainee, lesson, settings, folder)
+    run = _Run(trainee, lesson, settings, folder, peers)
     run.restore()
     progress(run.updates)
     while len(run.curve) < settings.epochs:

@@ -1,0 +1,107 @@
+"""The whole way: prompts in, a trained head out, replayed on the log."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from paceline.cli.main import main
+from tests.engine.tiny import model_folder
+
+TEMPLATE = (
+    "{% for message in messages %}{{ 'a ' + message['content'] + ' ' }}{% endfor %}{% if add_generation_prompt %}{{ 'b' }}{% endif %}"
+)
+WORDS = ("pad", "a", "end", "b", "c", "d", "e")
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """A tiny model with a tokenizer of seven words and a chat template."""
+    folder = model_folder(tmp_path / "target", rms_norm_eps=1e-6)
+    library = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="pad"))  # noqa: S106 - no password
+    library.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=library, eos_token="end", pad_token="pad", chat_template=TEMPLATE).save_pretrained(folder)  # noqa: S106
+    return folder
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Prompts without answers."""
+    file = tmp_path / "chats.jsonl"
+    asked = [" ".join(WORDS[3 + (number * step) % 4] for step in (1, 2, 3)) for number in range(24)]
+    lines = [json.dumps({"messages": [{"role": "user", "content": each}], "segment": "words"}) for each in asked]
+    file.write_text("\n".join(lines))
+    return file
+
+
+def ran(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, object]:
+    assert main([*map(str, words), "--json"]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_two_processes_train_the_head_that_one_trains(tmp_path: Path, target: Path, log: Path) -> None:
+    """Whoever trains on several GPUs would get another head, or a broken one."""
+    words = [str(each) for each in ("train-eagle3", log, "--target", target, "--max-tokens", 8, "--epochs", 1, "--draft-vocab", 6)]
+    code = "import sys; from paceline.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    def started(rank: int, size: int) -> subprocess.Popen[bytes]:
+        told = {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+        out = ["--out", str(tmp_path / f"of-{size}"), "--aux-layers", "1,2,3"]
+        return subprocess.Popen([sys.executable, "-c", code, *words, *out], env={**os.environ, **told}, stdout=subprocess.DEVNULL)
+
+    assert [each.wait(300) for each in [started(0, 2), started(1, 2), started(0, 1)]] == [0, 0, 0]
+    alone, together = (load_file(tmp_path / f"of-{size}" / "model.safetensors") for size in (1, 2))
+    assert alone.keys() == together.keys()
+    for name, own in alone.items():
+        torch.testing.assert_close(together[name].float(), own.float(), atol=0.01, rtol=0.02)
+
+
+def test_prompts_become_a_head_that_replays(tmp_path: Path, target: Path, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The one command that a user types would not end in a head."""
+    out = tmp_path / "head"
+    train = ("train-eagle3", log, "--target", target, "--out", out, "--max-tokens", 12, "--epochs", 2, "--draft-vocab", 6)
+    layers = ("--aux-layers", "1,2,3")
+    made = ran(capsys, *train, *layers)
+    assert made["schema"] == "paceline.train-eagle3/1"
+    assert (made["draft_vocab"], made["aux_layers"], made["conversations"]) == (6, [1, 2, 3], 23)
+    curves = json.loads((out / "curves.json").read_text())
+    assert [each["epoch"] for each in curves["epochs"]] == [1, 2]
+    assert main([*map(str, (*train, *layers))]) == 2
+    assert "give --resume" in capsys.readouterr().err
+    assert ran(capsys, *train, *layers, "--resume")["best"] == made["best"]
+
+    states = tmp_path / "states"
+    replay = ("replay", log, "--target", target, "--draft-tokens", 3, "--max-tokens", 12)
+    head = ran(capsys, *replay, "--method", "eagle3", "--draft", out, "--states", states)
+    assert head["exchanges"] == 24
+    again = ran(
+        capsys,
+        "replay",
+        states / "answers.jsonl",
+        "--target",
+        target,
+        "--draft-tokens",
+        3,
+        "--method",
+        "eagle3",
+        "--draft",
+        out,
+        "--logged-answers",
+    )
+    assert again["accepted_tokens"] == head["accepted_tokens"]
+    itself = ran(capsys, *replay, "--method", "draft-model", "--draft", target)
+    assert itself["alpha"]["value"] == 1  # type: ignore[index]  # a model agrees with itself
+    assert main(["replay", str(log), "--method", "eagle3"]) == 2
+    assert "--target DIR and --draft DIR" in capsys.readouterr().err

@@ -1,0 +1,42 @@
+"""A trained head as people and programs read it."""
+
+from paceline.report.heads import head_dict, head_text
+from paceline.speculation.counts import AcceptanceCounts
+from paceline.speculation.trained_head import Epoch, TrainedHead
+
+
+def epoch(number: int, accepted: tuple[int, ...]) -> Epoch:
+    counts = AcceptanceCounts(steps=100, drafts=100, drafted_tokens=200, accepted_tokens=sum(accepted), accepted_per_position=accepted)
+    return Epoch(
+        epoch=number, updates=50 * number, loss=2.0 / number, learning_rate=0.001, held_out=counts, answer_tokens=3000, seconds=2.0
+    )
+
+
+HEAD = TrainedHead(
+    curves=(epoch(1, (50, 10)), epoch(2, (70, 40)), epoch(3, (60, 40))),
+    best=epoch(2, (70, 40)),
+    parameters=6_340_000,
+    draft_vocab=2048,
+    coverage=0.9995,
+    aux_layers=(2, 15, 27),
+    conversations=760,
+    held_out_conversations=40,
+    answer_tokens=110_000,
+    inputs={},
+)
+
+
+def test_a_curve_holds_counts_and_the_ratios_made_of_them() -> None:
+    """Whoever plots the curves would pool ratios of different sizes."""
+    best = head_dict(HEAD)["best"]
+    assert (best["steps"], best["accepted_per_position"], best["drafted_tokens"]) == (100, [70, 40], 200)
+    assert (best["alpha"], best["tokens_per_step"], best["survival"]) == (0.55, 2.1, [0.7, 0.4])
+    assert best["answer_tokens_per_s"] == 1500
+
+
+def test_the_best_epoch_is_marked() -> None:
+    """A reader takes the last line for the head that was kept."""
+    lines = head_text(head_dict(HEAD), out="head").splitlines()
+    assert [line.split()[:2] for line in lines if "(best)" in line] == [["2", "(best)"]]
+    assert "after 2, 15, 27 layers" in lines[6]
+    assert any("2,048 tokens, which are 99.95% of the answers" in line for line in lines)
