@@ -8,8 +8,8 @@ would have chosen there.
 import json
 import sys
 
-import torch  # type: ignore[import-not-found]  # lives in the engine's environment only
-from transformers import AutoModelForCausalLM  # type: ignore[import-not-found]
+import torch  # lives in the engine's environment only
+from transformers import AutoModelForCausalLM
 
 NEAR = 0.01
 

@@ -1,6 +1,10 @@
 """A real server for the time of some tests, started as `rollout --launch` starts one, and what it is asked."""
 
 import json
+import socket
+import subprocess
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +28,38 @@ def running(
     launch = Launch(arm=arm, engine=engine, command=tuple(command), environment=env, model=model, log=log, ready_s=ready_s, end_s=END_S)
     with launched(launch, step=lambda _: None) as server:
         yield server.server.root
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+    return port
+
+
+@contextmanager
+def healthy(command: Sequence[str], *, port: int, log: Path, ready_s: float) -> Iterator[str]:
+    """The URL of a server that says it is well, whether or not it drafts as it was told."""
+    url, until_s = f"http://127.0.0.1:{port}", time.monotonic() + ready_s
+    with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL) as server:
+        try:
+            while not is_well(url):
+                assert server.poll() is None, log.read_text(errors="replace")[-2000:]
+                assert time.monotonic() < until_s, "not ready in time"
+                time.sleep(0.1)
+            yield url
+        finally:
+            server.kill()
+
+
+def is_well(url: str) -> bool:
+    """Whether the server's /health says so."""
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:  # noqa: S310 - our own server
+            return bool(reply.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
 
 
 def vllm_environment(python: Path) -> dict[str, str]:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from paceline.files.dump import measure_dumps
-from tests.real.servers import free_port, running, scrape
+from paceline.run import Arm
+from tests.real.servers import running, scrape, vllm_environment
 
 ROOT = Path(__file__).parents[2]
 ORDERS = ROOT / "tests" / "data" / "orders"
@@ -36,12 +37,12 @@ def paceline(engine_python: Path, *words: object) -> dict[str, Any]:
     return found
 
 
-def server(vllm_python: Path, model_dir: Path, head: Path, port: int) -> Sequence[str]:
+def server(vllm_python: Path, model_dir: Path, head: Path) -> Sequence[str]:
     """The command of a vLLM that drafts with the head."""
     drafts = {"method": "eagle3", "model": str(head), "num_speculative_tokens": DRAFT_TOKENS}
     return [
         *(str(vllm_python), "-m", "vllm.entrypoints.openai.api_server"),
-        *("--model", str(model_dir), "--served-model-name", "smollm2", "--host", "127.0.0.1", "--port", str(port)),
+        *("--model", str(model_dir), "--served-model-name", "smollm2"),
         *("--max-model-len", "512", "--max-num-seqs", "4", "--dtype", "float32", "--enforce-eager", "--no-enable-prefix-caching"),
         *("--speculative-config", json.dumps(drafts)),
     ]
@@ -71,17 +72,8 @@ def test_vllm_accepts_what_replay_says(vllm_python: Path, engine_python: Path, m
     log = ORDERS / "test.jsonl"
     models = ("--target", model_dir, "--draft", head, "--method", "eagle3")
     replayed = paceline(engine_python, "replay", log, *models, "--draft-tokens", DRAFT_TOKENS, "--max-tokens", MAX_TOKENS)
-    env = {
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_NUM_THREADS": "1",
-        "KMP_BLOCKTIME": "0",
-        "LD_PRELOAD": str(vllm_python.parent.parent / "lib" / "libiomp5.so"),
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-    }
-    port = free_port()
-    with running(server(vllm_python, model_dir, head, port), port=port, log=tmp_path / "server.log", ready_s=READY_S, env=env) as url:
+    arm: dict[str, Any] = {"arm": Arm.SPECULATIVE, "engine": "vllm", "model": "smollm2", "env": vllm_environment(vllm_python)}
+    with running(server(vllm_python, model_dir, head), log=tmp_path / "server.log", ready_s=READY_S, **arm) as url:
         before = scrape(url, tmp_path / "before.prom")
         for line in log.read_text().splitlines():
             chat(url, json.loads(line)["messages"])

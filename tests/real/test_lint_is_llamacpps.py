@@ -18,7 +18,7 @@ import pytest
 from paceline.files.served_config import read_served_configs
 from paceline.servers.lint import Severity
 from paceline.servers.llamacpp.lint import lint, llamacpp_version
-from tests.real.servers import complete, free_port, running
+from tests.real.servers import complete, free_port, healthy
 
 BUILD = "b11434"  # what scripts/install_llamacpp builds
 ABSENT = "absent.gguf"
@@ -132,7 +132,7 @@ def test_a_server_that_starts_and_does_not_draft_is_called_an_error(
     port = free_port()
     words = options.format(model=llama_gguf).split()
     command = [str(llama_server), "-m", str(llama_gguf), "--port", str(port), "-t", "1", "-c", "512", "--no-warmup", *words]
-    with running(command, port=port, log=tmp_path / "server.log", ready_s=READY_S, env={}) as url:
+    with healthy(command, port=port, log=tmp_path / "server.log", ready_s=READY_S) as url:
         timings = complete(url, "one two three one two three one two three one two", model="m", tokens=24)["timings"]
     assert bool(timings.get("draft_n")) == (code is None), timings
     assert codes_of(shlex.join(command)) == (set() if code is None else {code})
