@@ -30,7 +30,7 @@ from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Tree
 from paceline.traffic.exchange import Message
 
-PROMPTS, TOKENS = 20, 24
+PROMPTS, TOKENS = 20, 16
 MARGIN = 1e-3  # float32 sums in another order move logits of this size by 1e-4 at most
 CPU = torch.device("cpu")
 
@@ -70,7 +70,7 @@ def plain(folder: Path) -> list[Generation]:
 
 def random_head(folder: Path, target: Target) -> LoadedEagle3:
     """An EAGLE-3 head that knows nothing: nearly all it drafts is refused."""
-    config = {**read_model_config(folder), "num_hidden_layers": 1, "draft_vocab_size": target.vocab}
+    config = {**read_model_config(folder), "num_hidden_layers": 1, "draft_vocab_size": 4096}
     torch.manual_seed(1)
     return LoadedEagle3(
         Eagle3Head(eagle3_config(config, target_layers=target.layers)).eval().requires_grad_(requires_grad=False), target.embedding
@@ -82,7 +82,7 @@ DRAFTERS: dict[str, Callable[[Path, Target], Drafter]] = {
     "suffix": lambda _folder, _target: SuffixDrafter(
         SuffixRule(depth=24, cached_requests=100, factor=2.0, least_probability=0.1, draft_tokens=8)
     ),
-    "draft-model": lambda folder, target: ModelDrafter(model(folder, 0.4), draft_tokens=3, temperature=0.0, vocab=target.vocab),
+    "draft-model": lambda folder, target: ModelDrafter(model(folder, 0.4), draft_tokens=2, temperature=0.0, vocab=target.vocab),
     "eagle3": lambda folder, target: EagleDrafter(random_head(folder, target), draft_tokens=3, tree=None, temperature=0.0),
     "eagle3, tree": lambda folder, target: EagleDrafter(random_head(folder, target), draft_tokens=3, tree=Tree(3, 2, 6), temperature=0.0),
 }

@@ -1,7 +1,7 @@
 """y = x Wᵀ + b, by the kernel that suits the number of rows of x.
 
 One row, and many, are the library's. A few rows in float32 on a CPU, which is what verifying a draft takes, are `few_rows`: there the
-library's own kernels take two to three times as long as for one row, where reading the weights once would do.
+library's own kernels take about twice as long as for one row, where reading the weights once would nearly do.
 """
 
 import torch
