@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
 from paceline.engine.answers import Asked, Decoding, answer_all
 from paceline.engine.drafters.draft_model import ModelDrafter
@@ -18,7 +19,7 @@ from paceline.engine.sampling import Sampling
 from paceline.engine.speculative_sampling import Generated
 from paceline.engine.states import Conversation, StatesFolder
 from paceline.engine.target import Target, load_target
-from paceline.engine.unroll import Drafted, is_named
+from paceline.engine.unroll import Drafted, batch_of, is_named, unroll
 from paceline.speculation.counts import AcceptanceCounts
 from tests.engine.tiny import CPU, eagle3_folder, model_folder, tiny_target
 
@@ -141,6 +142,40 @@ def test_replay_counts_what_generation_counts(tmp_path: Path, target: Target, he
         assert counted.accepted_tokens - walked.accepted_tokens in range(K + 1)
         whole += walked
     assert 0.02 < whole.alpha < 0.98
+
+
+def causal(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Attention as a text has it."""
+    attended = functional.scaled_dot_product_attention(queries[None], keys[None], values[None], is_causal=True, enable_gqa=True)
+    return attended[0].transpose(0, 1).flatten(1)
+
+
+def drafted_alone(head: LoadedEagle3, each: Conversation, row: int, passes: int) -> torch.Tensor:
+    """The last pass's logits of the step at `row`, each pass run over everything before it."""
+    hidden = head.head.fuse(each.aux[: row + 1])
+    for ahead in range(passes):
+        tokens = each.tokens[1 : row + 2 + ahead]
+        made = head.head(head.embedding[tokens], hidden, positions=torch.arange(tokens.shape[0]), attend=causal)
+        hidden = torch.cat((hidden, made[-1:]))
+    return head.head.draft_logits(hidden[-1])
+
+
+def test_a_step_unrolled_beside_others_is_the_step_run_alone(tmp_path: Path, target: Target, head: LoadedEagle3) -> None:
+    """Every step would be drafted, and the head trained, at other positions or with others' guesses in sight."""
+    conversations = answered(target, tmp_path / "states", questions(3, vocab=target.vocab), decoding(rows=3, max_tokens=7))
+    batch = batch_of(conversations, like=head.embedding)
+    rng = np.random.default_rng(4)
+    some = lambda _, drafted: torch.from_numpy(rng.random(drafted.wanted.shape[0]) < 0.8)  # noqa: E731 - a stand-in for acceptance
+    first_rows = [0, *np.cumsum([each.tokens.shape[0] - 1 for each in conversations])]
+    compared = 0
+    for number, made in enumerate(unroll(head.head, head.embedding, batch, draft_tokens=4, accept=some), 1):
+        for step, logits in zip(made.steps.tolist(), made.drafted.logits, strict=True):
+            row = int(batch.starts[step])
+            owner = int(batch.conversation[row])
+            alone = drafted_alone(head, conversations[owner], row - int(first_rows[owner]), number)
+            torch.testing.assert_close(logits, alone)
+            compared += number > 2
+    assert compared > 5
 
 
 def test_one_pass_over_a_text_serves_every_draft_length(head: LoadedEagle3, target: Target, tmp_path: Path) -> None:
