@@ -44,7 +44,11 @@ def escaped(text: str) -> str:
 
 def build_parser() -> Parser:
     """The whole command line."""
-    parser = Parser(prog="paceline", description="Speculative decoding into production, or not: forecast, measure, decide, roll out.")
+    parser = Parser(
+        prog="paceline",
+        allow_abbrev=False,
+        description="Speculative decoding into production, or not: forecast, measure, decide, roll out.",
+    )
     parser.add_argument("--version", action="version", version=f"paceline {paceline.__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for group in (operate, predict, experiment, train, draft, rehearse):

@@ -78,7 +78,8 @@ def parse_release(text: str, *, read: Sequence[str], engine: str) -> Release:
         raise BadInputError(f"{printable(text)} is no version of {engine}; write it like {read[1]}")
     parts = (int(match[1]), int(match[2] or 0), int(match[3] or 0))
     known = _first(read[0]) <= parts <= _last(read[1])
-    message = f"{engine} {printable(text)} was not read (known: {read[0]} to {read[1]}); what is said is known of the nearest"
+    span = read[0] if read[0] == read[1] else f"{read[0]} to {read[1]}"
+    message = f"{engine} {printable(text)} was not read (known: {span}); what is said is known of the nearest"
     return Release(asked=text.strip(), parts=parts, caution=None if known else Caution("unknown_version", message))
 
 
