@@ -61,17 +61,13 @@ Run = Callable[[argparse.Namespace], int]
 
 
 def add_verb(verbs: Verbs, name: str, run: Run, *, question: str, example: str) -> argparse.ArgumentParser:
-    """A verb with the question it answers and an example that runs as it stands.
-
-    Options are taken by their whole names: `diagnose --baseline RUN` would otherwise be read as --baseline-answers.
-    """
+    """A verb with the question it answers and an example that runs as it stands."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=question,
         description=question,
         epilog=f"example:\n  {dedent(example).strip()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.set_defaults(run=run)
     return parser
