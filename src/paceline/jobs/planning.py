@@ -65,7 +65,7 @@ def as_measured(where: Circumstances, baseline: Run, speculative: Run) -> Circum
     told = {each.arm: each.provenance.arguments for each in (baseline, speculative)}
     if any("engine" not in each or "server_command" not in each for each in told.values()):
         return where
-    starts = {arm: ServerStart(each["engine"], _command(each["server_command"]), {}) for arm, each in told.items()}
+    starts = {arm: ServerStart(engine=each["engine"], command=_command(each["server_command"]), files={}) for arm, each in told.items()}
     label = " ".join(told[Arm.SPECULATIVE][each] for each in ("engine", "engine_version") if each in told[Arm.SPECULATIVE])
     return replace(where, commands=replace(where.commands, starts=starts), engine=label)
 

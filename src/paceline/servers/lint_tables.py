@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from paceline.data.tables import table
 from paceline.errors import BadInputError, ascii_controls, printable
 from paceline.servers.lint import ConfigFinding, Severity
 from paceline.servers.served_config import ServedConfig, left_open
@@ -147,8 +148,14 @@ def flag_findings(config: ServedConfig, rows: Iterable[Row], release: Release, *
         if here is not None:
             found += _value_findings(name, value, here)
         elif known:
-            found.append(_missing(name, known, release, engine))
+            found.append(_missing(_as_typed(name, config.engine), known, release, engine, field=name))
     return found
+
+
+def _as_typed(name: str, engine: str | None) -> str:
+    """The option with its other spellings, one of which may be what stands in the configuration."""
+    others = [] if engine is None else table("servers/spellings").get(engine, {}).get("spellings", {}).get(name, [])
+    return f"{name} (or {', '.join(others)})" if others else name
 
 
 def method_findings(method: str, rows: Sequence[Row], release: Release, *, field: str, engine: str) -> list[ConfigFinding]:
