@@ -424,6 +424,7 @@ def test_the_header_says_where_the_dtype_is_from(paceline: Paceline, tmp_path: P
     ("words", "told"),
     [
         (["simulate", "--concurency", "3"], "unknown option --concurency; nearest: --concurrency (see paceline simulate --help)"),
+        (["diagnose", "--baseline", "x"], "unknown option --baseline; nearest: --baseline-answers, --seed (see paceline diagnose --help)"),
         (["sweep", "--zzz=1"], "unknown option --zzz (see paceline sweep --help)"),
         (["gate", "a", "b", "c"], "unknown argument c (see paceline gate --help)"),
     ],

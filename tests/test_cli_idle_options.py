@@ -83,11 +83,11 @@ def test_an_option_of_another_method_is_refused_by_every_verb_that_has_it(
         (["sweep", "--token-budget", "512"], "give --simulate too"),
         (["sweep", "--simulate", "--assume-output-tokens", "5"], "see --output-tokens"),
         (["simulate", "--own-times", "--requests", "5"], "leave it out"),
-        (["simulate", "--burst", "1"], "give --rate too"),
+        (["simulate", "--burstiness", "1"], "give --rate too"),
         (["simulate", "--time-scale", "1"], "give --own-times too"),
         (["rollout", *SERVERS, "--survival", ".8,.6,.4"], "--survival states what is measured"),
         (["rollout", *SERVERS, "--segment-alpha", "chat:.5"], "leave it out"),
-        (["rollout", *SERVERS, "--requests", "50"], "--requests does nothing where servers are measured"),
+        (["rollout", *SERVERS, "--requests", "50"], "--measured-requests says how many are sent"),
         (["rollout", *SERVERS, "--spread", "1"], "leave it out"),
         (["rollout", *SERVERS, "--no-rehearsal"], "leave it out"),
         (["fake-server", "--method", "none", "--survival", ".8,.6,.4"], "--survival does nothing with --method none"),
@@ -107,9 +107,9 @@ def test_an_option_that_another_one_makes_idle_is_refused(words: list[str], said
 
 
 def test_what_was_given_is_told_from_defaults_and_from_values() -> None:
-    """An abbreviation counts; a value that looks like a name does not."""
+    """A value that looks like a name does not count, nor does what only begins like an option."""
     options = argparse.Namespace(draft=None, draft_tokens=3, seed=1, verb="x")
-    assert given_options(options, ["x", "--draft", "seed", "--se=2"]) == {"draft", "seed"}
+    assert given_options(options, ["x", "--draft", "seed", "--seed=2", "--draft-tok"]) == {"draft", "seed"}
     assert given_options(options, ["--", "draft-tokens"]) == frozenset()
 
 

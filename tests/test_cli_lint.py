@@ -48,6 +48,18 @@ def test_a_file_a_command_line_and_the_option_say_the_same(paceline: Paceline, t
     assert [codes(each) for each in answers] == [["unknown_key", "missing_draft_tokens"]] * 4
 
 
+def test_rules_of_another_version_than_the_image_are_said_to_be_that(paceline: Paceline, tmp_path: Path) -> None:
+    """Whoever raises --engine-version and forgets the manifest, or the other way round: green for a server that never starts."""
+    file = tmp_path / "compose.yaml"
+    file.write_text(MANIFEST, "utf-8")
+    assert "another_version" not in paceline([*VLLM, str(file)]).out
+    older = paceline(["lint", "--engine", "vllm", "--engine-version", "0.18.0", str(file)]).out
+    assert older.count("another_version") == 2
+    assert "lint with --engine-version 0.32.0" in older
+    words = ["--", "docker", "run", "lmsysorg/sglang:v0.5.5", "python3", "-m", "sglang.launch_server", "--model-path", "x"]
+    assert "another_version" in paceline(["lint", "--engine", "sglang", "--engine-version", "0.5.23", *words]).out
+
+
 def test_each_server_of_a_manifest_is_told_apart(paceline: Paceline, tmp_path: Path) -> None:
     """Whoever lints a compose file: which of its services it is."""
     file = tmp_path / "compose.yaml"

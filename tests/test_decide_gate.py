@@ -234,8 +234,13 @@ def test_an_acceptance_of_exactly_0_or_1_is_suspect(alpha: float, code: str) -> 
 def test_swapped_arms_are_refused() -> None:
     """Swapped arguments would turn every answer round."""
     baseline, speculative = pair(n=10)
-    with pytest.raises(BadInputError, match="baseline first"):
-        gate(speculative, baseline, policy=DEFAULT_POLICY, rng=rng())
+    for first, second, said in (
+        (speculative, baseline, "these are swapped"),
+        (baseline, baseline, "neither of these drafted"),
+        (speculative, speculative, "both of these drafted"),
+    ):
+        with pytest.raises(BadInputError, match=said):
+            gate(first, second, policy=DEFAULT_POLICY, rng=rng())
 
 
 def test_a_policy_that_asks_nothing_or_nonsense_is_refused() -> None:
@@ -364,7 +369,7 @@ def test_an_arm_that_drafted_is_no_baseline() -> None:
     """Swapped arms, or the same file twice, would ship the opposite."""
     baseline, speculative = pair(n=4)
     for first, second in ((speculative, speculative), (speculative, baseline), (baseline, baseline)):
-        with pytest.raises(BadInputError, match="give the run of the server without drafts, then"):
+        with pytest.raises(BadInputError, match="give the baseline's run, then the speculative server's"):
             gate(first, second, policy=DEFAULT_POLICY, rng=rng())
 
 

@@ -106,6 +106,13 @@ def test_a_no_opens_with_what_would_change_it() -> None:
     assert names(made) == ["shorter-draft", "domain-head", "route-segments", *BEFORE, *RAMP]
     assert "draft length of 2" in made.stages[0].do[0]
     assert "train an EAGLE-3 head" in made.stages[1].do[0]
+    assert made.stages[1].passes_when == ("acceptance above 0.5, this load's break-even",)
+
+
+def test_a_head_is_not_held_against_the_break_even_of_lookups() -> None:
+    """N-grams draft in a few steps only, so their break-even is far above what a head, which drafts in all, would need."""
+    lookups = replace(SETUP, speculation=Speculation(method=Method.NGRAM, draft_tokens=4, tree=None), draft=None)
+    assert plan(verdict(Holds.NO, alpha=0.2, even=0.8), lookups).stages[1].passes_when == ("speed-up above the margin",)
 
 
 def test_no_head_is_trained_towards_the_impossible() -> None:

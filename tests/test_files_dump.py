@@ -110,6 +110,8 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
         measure_dumps(None, tmp_path / "absent", model=None)
     with pytest.raises(BadInputError, match="cannot read"):
         read_text(tmp_path)
+    with pytest.raises(BadInputError, match="measure --url"):
+        read_text(Path("http://127.0.0.1:9/metrics"))
 
 
 def test_a_file_above_the_limit_is_refused_without_reading_it_whole(tmp_path: Path) -> None:

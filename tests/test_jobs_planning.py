@@ -10,7 +10,7 @@ from paceline.decide.gate import DEFAULT_POLICY
 from paceline.errors import BadInputError, NoEvidenceError
 from paceline.files.runfile import write_run
 from paceline.jobs.launch import launch_commands
-from paceline.jobs.planning import DEFAULT_SPREAD, Circumstances, compared, need_same, output_shares, planned, read_pairs
+from paceline.jobs.planning import DEFAULT_SPREAD, Circumstances, as_measured, compared, need_same, output_shares, planned, read_pairs
 from paceline.jobs.scenario import scenario
 from paceline.plan import Plan
 from paceline.report.page import Comparison
@@ -90,6 +90,27 @@ def test_the_plan_takes_over_its_circumstances() -> None:
     assert f"(vllm {VERSION})" in made.title
     assert "chat 75%, code 25%" in made.measurement["traffic"]
     assert any(WHERE.commands.baseline in act for stage in made.stages for act in stage.do)
+
+
+def stating(arms: tuple[Run, Run], *commands: str) -> tuple[Run, Run]:
+    """Runs that say what they were measured on."""
+    told = ({"engine": "llamacpp", "engine_version": "b11434", "server_command": each} for each in commands)
+    baseline, speculative = (replace(run, provenance=replace(run.provenance, arguments=each)) for run, each in zip(arms, told, strict=True))
+    return baseline, speculative
+
+
+def test_a_plan_starts_the_servers_that_were_measured() -> None:
+    """A rollout of llama-server that says `vllm serve` is followed on a server that nobody measured."""
+    arms = pair(n=60, concurrency=8)
+    assert as_measured(WHERE, *arms) == WHERE
+    where = as_measured(WHERE, *stating(arms, "llama-server -m 'a b.gguf'", "llama-server -m 'a b.gguf' --spec-type ngram-simple"))
+    made = planned(where, (comparison(8),), policy=DEFAULT_POLICY)
+    assert "(llamacpp b11434)" in made.title
+    acts = [act for stage in made.stages for act in stage.do]
+    assert "llama-server -m 'a b.gguf' --spec-type ngram-simple" in acts
+    assert not [each for each in acts if "vllm serve" in each]
+    with pytest.raises(BadInputError, match="is no command"):
+        as_measured(WHERE, *stating(arms, "llama-server", "llama-server -m 'a"))
 
 
 def test_a_ramp_lasts_until_the_traffic_has_brought_its_requests() -> None:

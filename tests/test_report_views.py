@@ -10,7 +10,7 @@ from paceline.decide.gate import DEFAULT_POLICY, gate
 from paceline.decide.lesson_gate import LessonVerdict
 from paceline.decide.rollout import rollout_plan
 from paceline.plan import Stage
-from paceline.report.figures import decision_reason, interval, milliseconds, percent, plain, times
+from paceline.report.figures import break_even, decision_reason, interval, milliseconds, percent, plain, times
 from paceline.report.json_view import acceptance_dict, estimate_dict, plan_dict, verdict_dict
 from paceline.report.latencies import LatencyRow, latency_rows
 from paceline.report.text import columns, latency_table, plan_markdown, verdict_text
@@ -33,6 +33,21 @@ def test_figures_show_their_interval_and_their_gaps() -> None:
     assert (interval(None), plain(None), milliseconds(None), percent(None), times(None)) == ("–",) * 5
     assert (milliseconds(0.0123), milliseconds(1.5), percent(0.0625), times(2)) == ("12.3 ms", "1,500 ms", "6.25 %", "2.00×")
     assert plain(123.4) == "123"
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        (estimate(0.809, 0.02, 0.9), "0.809 (0.0200 to 0.900)"),
+        (estimate(0.809, None, 1.43), "0.809 (? to never)"),
+        (estimate(2.29, 0.9, None), "never (0.900 to ?)"),
+        (estimate(570, None, None), "never pays"),
+        (None, "–"),
+    ],
+)
+def test_an_acceptance_above_one_is_not_asked_for(known: Estimate | None, said: str) -> None:
+    """A break-even α of 2.29, taken for a goal, has a head trained that cannot pay."""
+    assert break_even(known) == said
 
 
 def test_columns_line_up_and_control_characters_are_shown() -> None:

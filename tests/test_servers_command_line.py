@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.errors import BadInputError
-from paceline.servers.command_line import image_engine, long_spelling, served_command, served_script
+from paceline.servers.command_line import image_engine, image_version, long_spelling, served_command, served_script
 from paceline.servers.served_config import ServedConfig
 
 
@@ -189,3 +189,23 @@ def test_words_that_were_quoted_come_back_as_they_were(words: list[str]) -> None
     line = "sglang serve " + " ".join(f"--option={shlex.quote(each)}" for each in words)
     found = read(line).flags.get("--option", ())
     assert (found if isinstance(found, tuple) else (found,)) == tuple(words)
+
+
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [
+        ("vllm/vllm-openai:v0.18.0", "0.18.0"),
+        ("mirror.local:5000/vllm/vllm-openai:v0.20.1.post1-cu130@sha256:abc", "0.20.1.post1"),
+        ("lmsysorg/sglang:v0.5.5-cu126", "0.5.5"),
+        ("nvcr.io/nvidia/tensorrt-llm/release:1.3.0rc2", "1.3.0rc2"),
+        ("ghcr.io/ggml-org/llama.cpp:server-cuda-b11434", "b11434"),
+        ("vllm/vllm-openai:latest", None),
+        ("vllm/vllm-openai:nightly-0f3e", None),
+        ("team/vllm-openai:v2.1.0", None),
+        ("vllm/vllm-openai", None),
+        ("ghcr.io/ggml-org/llama.cpp:server", None),
+    ],
+)
+def test_a_projects_own_image_tells_its_version(image: str, version: str | None) -> None:
+    """A tag of somebody's own numbering, taken for the engine's, warns about every such manifest."""
+    assert image_version(image) == version

@@ -110,6 +110,11 @@ def test_a_variable_stands_for_its_option() -> None:
     """Containers are configured so, and a removed option's variable ends the server as the option does."""
     assert set(found("-md d.gguf --metrics", before="LLAMA_ARG_SPEC_TYPE=draft-simple LLAMA_ARG_JINJA=1")) == set()
     assert found(DRAFT, before="LLAMA_ARG_DRAFT_MAX=8")["removed"].field == "--draft"
+
+
+def test_a_removed_option_is_told_with_its_other_spellings() -> None:
+    """Whoever wrote --draft-max looks for --draft in vain."""
+    assert "--draft (or --draft-n, --draft-max)" in found(f"{DRAFT} --draft-max 8")["removed"].message
     assert found(DRAFT, before="LLAMA_ARG_SPEC_TYPE=eagle3")["bad_value"].field == "--spec-type"
     assert found(f"{DRAFT} --spec-draft-n-max 3", before="LLAMA_ARG_SPEC_DRAFT_N_MAX=4") == {}
 

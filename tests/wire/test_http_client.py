@@ -264,6 +264,48 @@ def test_a_request_on_an_idle_connection_that_just_closed_is_sent_once_more_and_
     assert (second.ended, second.sent_twice) == (StreamEnd.COMPLETE, True)
 
 
+def test_a_server_that_closes_after_every_answer_costs_one_second_try_and_no_more() -> None:
+    """All requests but the first are sent twice to a server that promises to keep connections and never does (llama-server's streams)."""
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(CHUNKED, *chunked(*EVENTS))
+        await exchange.cut()
+
+    async def main() -> tuple[list[Received], int]:
+        async with scripted(answer) as server:
+            http = Http()
+            received = [await post(http, server) for _ in range(5)]
+            http.close()
+            return received, server.connections
+
+    received, connections = asyncio.run(main())
+    assert [each.ended for each in received] == [StreamEnd.COMPLETE] * 5
+    assert [each.sent_twice for each in received] == [False, True, False, False, False]
+    assert connections == 5
+
+
+def test_a_server_that_closed_a_connection_after_a_pause_still_gets_the_next_one_kept() -> None:
+    """One keep-alive that ran out as a request left makes every later request pay for a connection."""
+
+    async def answer(exchange: Exchange) -> None:
+        if exchange.number == 2:
+            await exchange.cut()
+        else:
+            await exchange.send(CHUNKED, *chunked(*EVENTS))
+
+    async def main() -> tuple[list[bool], int]:
+        async with scripted(answer) as server:
+            http = Http()
+            twice = [(await post(http, server)).sent_twice]
+            assert server.client is not None
+            server.client.idle_since_ns -= 1_500_000_000
+            twice += [(await post(http, server)).sent_twice for _ in range(3)]
+            http.close()
+            return twice, server.connections
+
+    assert asyncio.run(main()) == ([False, True, False, False], 2)
+
+
 def test_a_fresh_connection_that_closes_is_cut_and_not_tried_again() -> None:
     """A server that crashes on a request gets it again and again."""
 

@@ -44,12 +44,9 @@ DEMO = "demo"
 
 
 def given_options(options: argparse.Namespace, words: Sequence[str]) -> frozenset[str]:
-    """The destinations of the options that stand among `words`, abbreviated or not."""
-    names = {_shown(dest): dest for dest in vars(options)}
-    stems = [word.partition("=")[0] for word in words if word.startswith("--") and len(word) > 2]
-    return frozenset(
-        dest for name, dest in names.items() for stem in stems if stem == name or (stem not in names and name.startswith(stem))
-    )
+    """The destinations of the options that stand among `words`."""
+    stems = {word.partition("=")[0] for word in words}
+    return frozenset(dest for dest in vars(options) if _shown(dest) in stems)
 
 
 def refuse_idle(options: argparse.Namespace, given: frozenset[str]) -> None:
@@ -133,7 +130,8 @@ def _conditions(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
 def _of_measured_servers(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
     """What a rollout has no use for where it measures servers: rehearsals, and what shapes a simulation."""
     measured = options.baseline is not None or options.launch is not None
-    found = [(dest, measured, "does nothing where servers are measured; leave it out") for dest in ("no_rehearsal", "requests", *DRAWS)]
+    found = [(dest, measured, "does nothing where servers are measured; leave it out") for dest in ("no_rehearsal", *DRAWS)]
+    found.append(("requests", measured, "is of a simulation; --measured-requests says how many are sent to each server"))
     # No profile of suffix decoding is published, so a forecast may need it where the servers export no counts.
     known = measured and options.method is not Method.SUFFIX
     return found + [(dest, known, "states what is measured; leave it out") for dest in STATES_ACCEPTANCE]

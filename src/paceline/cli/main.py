@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import paceline
 from paceline.cli import draft, experiment, operate, predict, rehearse, train
@@ -28,9 +28,15 @@ OPTION = re.compile(r"--[a-z][a-z-]*")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaints are escaped and point at `--help`; of the whole command line it has the verbs' own."""
+    """A parser whose complaints are escaped and point at `--help`; of the whole command line it has the verbs' own.
+
+    Options are taken by their whole names: `diagnose --baseline RUN` would otherwise be read as --baseline-answers.
+    """
 
     verbs: Mapping[str, argparse.ArgumentParser]
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and exit with 2."""

@@ -16,7 +16,7 @@ from paceline.jobs.asking import Asking
 from paceline.jobs.bench_asked import BenchAsked
 from paceline.jobs.labels import described, without_folders
 from paceline.jobs.launch import checkpoints, launch_commands, replica_arguments
-from paceline.jobs.planning import Circumstances, compared_at_loads, need_same, need_told, output_shares, planned, read_pairs
+from paceline.jobs.planning import Circumstances, as_measured, compared_at_loads, need_same, need_told, output_shares, planned, read_pairs
 from paceline.jobs.rollout import Job, roll_out, skill_name
 from paceline.jobs.scenario import Asked, config_hashes, scenario
 from paceline.jobs.simulation import limits_of
@@ -201,6 +201,8 @@ def run_plan(options: argparse.Namespace) -> int:
     need_same(pairs, described(found), found.speculation)
     comparisons = compared_at_loads(pairs, policy=policy, seed=options.seed)
     where = Circumstances(found, commands, f"vllm {version}", output_shares(pairs[-1][0]), options.requests_per_s)
+    if not options.given & {"engine", "engine_version"}:
+        where = as_measured(where, *pairs[-1])
     plan = planned(where, comparisons, policy=policy)
     text = plan_markdown(plan, tuple(each.verdict for each in comparisons))
     inputs = (

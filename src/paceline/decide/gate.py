@@ -104,6 +104,12 @@ def default_claims(margin: float) -> tuple[Claim, ...]:
 DEFAULT_POLICY = Policy(claims=default_claims(0.05), margin=0.05, confidence=0.95, alpha_floor=0.55, felt_ttft_s=FELT_TTFT_S, slo=None)
 
 
+def _who_drafted(first: Run, second: Run) -> str:
+    """What two runs that are no pair in order say of themselves."""
+    drafted = (first.arm is Arm.SPECULATIVE, second.arm is Arm.SPECULATIVE)
+    return {(True, True): "both of these drafted", (False, False): "neither of these drafted"}.get(drafted, "these are swapped")
+
+
 def gate(baseline: Run, speculative: Run, *, policy: Policy, rng: np.random.Generator) -> Verdict:
     """The verdict on one pair of runs: every claim of the policy judged, the break-even, and what a reader must know.
 
@@ -115,8 +121,8 @@ def gate(baseline: Run, speculative: Run, *, policy: Policy, rng: np.random.Gene
     """
     if baseline.arm is not Arm.BASELINE or speculative.arm is not Arm.SPECULATIVE:
         raise BadInputError(
-            f"a gate takes the baseline first and the speculative run second, not {baseline.arm.value} and {speculative.arm.value}; "
-            "a source that says so drafted (or did not): give the run of the server without drafts, then that of the one with them"
+            "a gate takes the run without drafts first and the one with drafts second, and "
+            f"{_who_drafted(baseline, speculative)}; give the baseline's run, then the speculative server's"
         )
     if policy.slo is not None:
         baseline, speculative = promising(baseline, policy.slo), promising(speculative, policy.slo)

@@ -225,7 +225,9 @@ def _changing(setup: RolloutSetup, verdict: Verdict) -> list[Stage]:
             "train an EAGLE-3 head on this traffic's own answers, the target's at temperature 0",
             "measure acceptance with the new head",
         )
-        wanted = (f"acceptance above {even.value:.3g}, this load's break-even",)
+        bar = f"acceptance above {even.value:.3g}, this load's break-even"
+        # Of a method that skips steps the break-even is per drafted token of fewer steps: no bar for a head, which drafts in all.
+        wanted = (bar if setup.speculation.method.drafts_every_step else "speed-up above the margin",)
         stages.append(_off("domain-head", f"raises acceptance, which is {alpha.value:.3g} here", do, wanted))
     if len(setup.segments) > 1:
         do = ("gate each segment by itself: add claims per segment to the policy", "route only segments that pay to speculative replicas")

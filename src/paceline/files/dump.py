@@ -72,7 +72,8 @@ def _content(path: Path, most_bytes: int) -> bytes:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise BadInputError(f"{printable(path.name)} is a damaged or cut off gzip file: {error}") from error
     except OSError as error:
-        raise BadInputError(f"cannot read {printable(str(path))}: {error.strerror or type(error).__name__}") from error
+        instead = "; an address is watched by `measure --url`" if str(path).startswith(("http:", "https:")) else ""
+        raise BadInputError(f"cannot read {printable(str(path))}: {error.strerror or type(error).__name__}{instead}") from error
 
 
 def read_scrape_file(path: Path, *, model: str | None) -> Scrape:

@@ -12,6 +12,7 @@ from paceline.errors import BadInputError, printable
 from paceline.files.modeldir import read_checkpoint
 from paceline.files.served_config import read_served_configs
 from paceline.servers.checkpoint_pair import pair_findings
+from paceline.servers.command_line import image_engine, image_version
 from paceline.servers.lint import ConfigFinding, Severity, worst_first
 from paceline.servers.lint_tables import Release, finding
 from paceline.servers.llamacpp.lint import lint as lint_llamacpp
@@ -24,7 +25,7 @@ from paceline.servers.tensorrt_llm.lint import tensorrt_llm_version
 from paceline.servers.vllm.lint import drafting_of
 from paceline.servers.vllm.lint import lint as lint_vllm
 from paceline.servers.vllm.lint_method import CHECKPOINT_METHODS
-from paceline.servers.vllm.versions import vllm_version
+from paceline.servers.vllm.versions import parse_version, vllm_version
 from paceline.verdict import Caution
 
 __all__ = ["Folders", "Linted", "lint_servers"]
@@ -78,7 +79,7 @@ def lint_servers(source: Path | str, *, engine: str, version: str, folders: Fold
 def _linted(config: ServedConfig, engine: str, version: str, folders: Folders, requests_use: frozenset[str]) -> Linted:
     target, no_target = _checkpoint(folders.target, config.target)
     draft, no_draft = _checkpoint(folders.draft, _stated_draft(config, engine))
-    found = list(no_target)
+    found = [*no_target, *_another_version(config, engine, version)]
     if engine == "vllm":
         release = vllm_version(version)
         found += lint_vllm(config, release, target=target, draft=draft, requests_use=requests_use)
@@ -99,6 +100,18 @@ def _linted(config: ServedConfig, engine: str, version: str, folders: Folders, r
         told = {each.code for each in found}  # vLLM's own lint knows from which version on it is so
         found += [each for each in _pair(target, draft, config, engine=engine, parts=parts, method=method) if each.code not in told]
     return Linted(config, worst_first(tuple(found)), () if caution is None else (caution,))
+
+
+def _another_version(config: ServedConfig, engine: str, version: str) -> list[ConfigFinding]:
+    """That the configuration starts another version than the one whose rules are held against it, by its image's tag."""
+    stated = None if config.image is None or image_engine(config.image) != engine else image_version(config.image)
+    if stated is None:
+        return []
+    started, asked = (parse_version(each) if engine == "vllm" else OTHERS[engine][0](each).parts for each in (stated, version))
+    if started == asked:
+        return []
+    message = f"the image {printable(config.image)} is not of version {version}, whose rules were held against it"
+    return [finding(Severity.WARNING, "another_version", "image", message, remedy=f"lint with --engine-version {stated}", row=None)]
 
 
 def _pair(

@@ -1,5 +1,6 @@
 """From pairs of runs to verdicts and a staged plan; the runs may have just been made or come from files."""
 
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,12 +20,14 @@ from paceline.jobs.scenario import Scenario
 from paceline.plan import Plan
 from paceline.report.page import Comparison
 from paceline.run import Arm, Run
+from paceline.servers.server_start import ServerStart
 from paceline.speculation.method import Speculation
 from paceline.stats.paired import speedup_spread, two_arms
 
 __all__ = [
     "Circumstances",
     "across_loads",
+    "as_measured",
     "compared",
     "compared_at_loads",
     "need_same",
@@ -50,6 +53,28 @@ class Circumstances:
     engine: str
     shares: Mapping[str, float]
     requests_per_s: float | None
+
+
+def as_measured(where: Circumstances, baseline: Run, speculative: Run) -> Circumstances:
+    """The same with the engine and the commands that both runs say they were measured on; itself where one of them says none.
+
+    Raises:
+        BadInputError: a command that no shell takes.
+
+    """
+    told = {each.arm: each.provenance.arguments for each in (baseline, speculative)}
+    if any("engine" not in each or "server_command" not in each for each in told.values()):
+        return where
+    starts = {arm: ServerStart(engine=each["engine"], command=_command(each["server_command"]), files={}) for arm, each in told.items()}
+    label = " ".join(told[Arm.SPECULATIVE][each] for each in ("engine", "engine_version") if each in told[Arm.SPECULATIVE])
+    return replace(where, commands=replace(where.commands, starts=starts), engine=label)
+
+
+def _command(command: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        raise BadInputError(f"server_command {printable(command)} of a run is no command ({error}); mend it in the run file") from error
 
 
 def compared(baseline: Run, speculative: Run, *, policy: Policy, seed: int) -> Comparison:

@@ -6,6 +6,8 @@ Rules.
 - What a stream ends in is a value (`StreamEnd`), not an exception: refused, cut, timed out, cancelled.
 - Connections stay open between requests. A server may close an idle one just when a request is written to it; where nothing came back on
   a connection that had served before, the request is sent once more on a fresh one, and `Received.sent_twice` says so.
+- No keep-alive is as short as `SHORTEST_KEEP_ALIVE_S`: a server that closes sooner closes after every answer, whatever its headers say
+  (llama-server after each stream), and gets a fresh connection for each request from then on.
 - Redirects are never followed: the key would go where nobody sent it. Certificates are checked (SSL_CERT_FILE adds one's own authority).
 - What one stream may hold is bounded.
 """
@@ -23,6 +25,8 @@ from paceline.live.http_message import Address, address_of, request_bytes
 
 __all__ = ["Http", "Response"]
 
+SHORTEST_KEEP_ALIVE_S = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Response:
@@ -39,6 +43,7 @@ class Http:
     def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
         self._idle: dict[tuple[bool, str, int], list[Connection]] = {}
+        self._closing_peers: set[tuple[bool, str, int]] = set()
         self._streaming: set[Connection] = set()
 
     async def get(self, url: str, *, headers: Mapping[str, str], timeout_s: float) -> Response:
@@ -94,9 +99,12 @@ class Http:
     async def _send(self, address: Address, request: bytes, timeouts: Timeouts, started: Callable[[Connection], None] | None) -> Received:
         connection = self._take_idle(address)
         if connection is not None:
+            idle_since_ns = connection.idle_since_ns
             received = await self._over(connection, request, timeouts, started)
             if not (received.ended is StreamEnd.CUT and received.received_bytes == 0):
                 return received
+            if received.ended_at_ns - idle_since_ns < SHORTEST_KEEP_ALIVE_S * 1e9:
+                self._closing_peers.add(address.peer)
         try:
             wait_s = min(timeouts.first_byte_s, timeouts.total_s)
             async with asyncio.timeout(wait_s if wait_s < inf else None):
@@ -131,7 +139,7 @@ class Http:
             received = await connection.exchange(request, timeouts, started)
         finally:
             self._streaming.discard(connection)
-        if connection.is_open:
+        if connection.is_open and connection.peer not in self._closing_peers:
             self._idle.setdefault(connection.peer, []).append(connection)
         return received
 

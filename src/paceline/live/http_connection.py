@@ -104,12 +104,14 @@ class Connection(asyncio.Protocol):
         "_timeouts",
         "_timer",
         "_transport",
+        "idle_since_ns",
         "peer",
         "sent_at_ns",
     )
 
     def __init__(self, peer: tuple[bool, str, int]) -> None:
         self.peer = peer
+        self.idle_since_ns = 0
         self.sent_at_ns = 0
         self._transport: asyncio.Transport | None = None
         self._done: asyncio.Future[Received] | None = None
@@ -261,13 +263,14 @@ class Connection(asyncio.Protocol):
         if not (ended is StreamEnd.COMPLETE and reply.keep_alive):
             self.close()
         reply.close()
+        self.idle_since_ns = perf_counter_ns()
         received = Received(
             sent_at_ns=self.sent_at_ns,
             status=reply.status,
             headers=reply.headers,
             packets=tuple(zip(self._at_ns, self._data, strict=True)),
             ended=ended,
-            ended_at_ns=perf_counter_ns(),
+            ended_at_ns=self.idle_since_ns,
             error=None if error is None else ascii_controls(error)[:300],
             received_bytes=self._received_bytes,
             sent_twice=False,

@@ -9,7 +9,7 @@ from paceline.decide.diagnosis.case import Measured
 from paceline.decide.diagnosis.cause import CODES, Cause, Figure
 from paceline.decide.losslessness import Divergence, Losslessness
 from paceline.errors import ascii_controls
-from paceline.report.figures import interval, percent, plain
+from paceline.report.figures import break_even, interval, percent, plain
 from paceline.report.json_view import estimate_dict
 from paceline.report.text import columns
 
@@ -90,7 +90,8 @@ def diagnosis_text(diagnoses: Sequence[Diagnosis]) -> str:
 
 def _text(diagnosis: Diagnosis, *, headed: bool) -> str:
     parts = [f"{diagnosis.concurrency} in flight:" if diagnosis.concurrency else "another load:"] if headed else []
-    rows = [(words, interval(known)) for name, words in NAMES.items() if (known := getattr(diagnosis.figures, name)) is not None]
+    known = {name: each for name in NAMES if (each := getattr(diagnosis.figures, name)) is not None}
+    rows = [(NAMES[name], break_even(each) if name == "break_even_alpha" else interval(each)) for name, each in known.items()]
     parts += [columns(("", "value"), rows)] if rows else []
     parts += [_cause_text(each, rank) for rank, each in enumerate(diagnosis.causes, 1)]
     if not diagnosis.causes:

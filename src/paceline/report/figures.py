@@ -6,6 +6,7 @@ An unknown end is written as a question mark, a missing figure as a dash.
 from paceline.verdict import UNFELT_RISE, Decision, Estimate, Finding, Holds, Verdict, judge
 
 __all__ = [
+    "break_even",
     "decision_reason",
     "decision_words",
     "holds_beyond_bound",
@@ -18,6 +19,7 @@ __all__ = [
 ]
 
 MISSING = "–"
+NEVER, NEVER_PAYS = "never", "never pays"
 
 DECISION_WORDS = {
     Decision.SHIP: "Ship it",
@@ -63,6 +65,20 @@ def interval(estimate: Estimate | None) -> str:
         return MISSING
     low, high = ("?" if each is None else plain(each) for each in (estimate.low, estimate.high))
     return f"{plain(estimate.value)} ({low} to {high})"
+
+
+def break_even(alpha: Estimate | None) -> str:
+    """The acceptance rate from which on drafting pays, as `interval`; above 1 in words, for no draft is accepted more than always."""
+    if alpha is None or max(alpha.value, alpha.high or 0) <= 1:
+        return interval(alpha)
+    if (alpha.value if alpha.low is None else alpha.low) > 1:
+        return NEVER_PAYS
+    low, high = ("?" if each is None else _or_never(each) for each in (alpha.low, alpha.high))
+    return f"{_or_never(alpha.value)} ({low} to {high})"
+
+
+def _or_never(alpha: float) -> str:
+    return NEVER if alpha > 1 else plain(alpha)
 
 
 def decision_words(decision: Decision) -> str:

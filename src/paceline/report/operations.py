@@ -6,7 +6,7 @@ from typing import Any
 from paceline.decide.gate import production_verdict
 from paceline.decide.lesson_gate import LessonVerdict
 from paceline.errors import ascii_controls
-from paceline.report.figures import MISSING, decision_words, interval, milliseconds, plain
+from paceline.report.figures import MISSING, break_even, decision_words, interval, milliseconds, plain
 from paceline.report.page import Comparison
 from paceline.report.text import columns, verdict_text
 from paceline.run import Run
@@ -36,7 +36,7 @@ def rollout_text(comparisons: Sequence[Comparison], *, label: str, notes: Sequen
             decision_words(each.verdict.decision),
             *(_estimate(each, "speedup"), _estimate(each, "tpot_p99.ratio"), _estimate(each, "ttft_p99.ratio")),
             interval(each.verdict.alpha),
-            interval(each.verdict.break_even_alpha),
+            break_even(each.verdict.break_even_alpha),
         )
         for each in comparisons
     ]

@@ -11,11 +11,10 @@ from paceline.forecast.lesson import FLOOR_ALPHA, Answer, Deviation, Lesson
 from paceline.forecast.speedup import ForecastRow
 from paceline.forecast.when_not import Condition
 from paceline.hardware import DraftShape
-from paceline.report.figures import MISSING, interval, milliseconds, percent, plain, times
+from paceline.report.figures import MISSING, break_even, interval, milliseconds, percent, plain, times
 from paceline.report.json_view import estimate_dict
 from paceline.report.text import columns
 from paceline.speculation.acceptance import Acceptance
-from paceline.verdict import Estimate
 
 __all__ = [
     "activations_dict",
@@ -30,7 +29,6 @@ __all__ = [
 ]
 
 OUT_OF_REACH = "out of reach"
-NEVER, NEVER_PAYS = "never", "never pays"
 
 
 def _answer_dict(answer: Answer) -> dict[str, Any]:
@@ -169,7 +167,7 @@ def forecast_text(rows: Sequence[ForecastRow], conditions: Sequence[Condition]) 
             interval(row.step_time_ratio),
             plain(row.tokens_per_step),
             interval(row.speedup),
-            _break_even(row.break_even_alpha),
+            break_even(row.break_even_alpha),
             MISSING if row.best_draft_tokens is None else str(row.best_draft_tokens),
             times(row.end_to_end_speedup.value),
             row.bound.value,
@@ -186,19 +184,6 @@ def forecast_text(rows: Sequence[ForecastRow], conditions: Sequence[Condition]) 
             *told,
         ]
     )
-
-
-def _break_even(alpha: Estimate | None) -> str:
-    """The acceptance rate that pays, in words where none does."""
-    if alpha is None or alpha.low is None or alpha.high is None or alpha.high <= 1:
-        return interval(alpha)
-    if alpha.low > 1:
-        return NEVER_PAYS
-    return f"{_or_never(alpha.value)} ({plain(alpha.low)} to {NEVER})"
-
-
-def _or_never(alpha: float) -> str:
-    return NEVER if alpha > 1 else plain(alpha)
 
 
 def memory_dict(answer: MemoryAnswer, draft: DraftShape | None) -> dict[str, Any]:

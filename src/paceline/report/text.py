@@ -7,7 +7,16 @@ from collections.abc import Iterator, Sequence
 
 from paceline.errors import ascii_controls
 from paceline.plan import Guard, Plan, Stage
-from paceline.report.figures import decision_reason, decision_words, holds_beyond_bound, holds_words, interval, milliseconds, times
+from paceline.report.figures import (
+    break_even,
+    decision_reason,
+    decision_words,
+    holds_beyond_bound,
+    holds_words,
+    interval,
+    milliseconds,
+    times,
+)
 from paceline.report.latencies import LatencyRow
 from paceline.verdict import Routing, Verdict
 
@@ -29,7 +38,7 @@ def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def verdict_text(verdict: Verdict) -> str:
     """The decision, its reason, every claim with its interval, and the warnings."""
     rows = [(str(each.claim), interval(each.estimate), holds_words(each.holds)) for each in verdict.findings]
-    figures = f"acceptance {interval(verdict.alpha)}, break-even {interval(verdict.break_even_alpha)}"
+    figures = f"acceptance {interval(verdict.alpha)}, break-even {break_even(verdict.break_even_alpha)}"
     if verdict.break_even_tokens_per_step is not None:
         figures += f"\ntokens per step {interval(verdict.tokens_per_step)}, break-even {interval(verdict.break_even_tokens_per_step)}"
     parts = [f"{decision_words(verdict.decision)}: {ascii_controls(decision_reason(verdict))}"]
@@ -113,7 +122,7 @@ def _verdicts(verdicts: tuple[Verdict, ...]) -> Iterator[str]:
             "unknown" if each.concurrency is None else str(each.concurrency),
             decision_words(each.decision),
             interval(each.alpha),
-            interval(each.break_even_alpha),
+            break_even(each.break_even_alpha),
             decision_reason(each),
         )
         for each in verdicts

@@ -17,7 +17,7 @@ from paceline.data.tables import table
 from paceline.errors import BadInputError, printable
 from paceline.servers.served_config import ENGINES, ServedConfig
 
-__all__ = ["image_engine", "long_spelling", "served_command", "served_script"]
+__all__ = ["image_engine", "image_version", "long_spelling", "served_command", "served_script"]
 
 Flags = dict[str, str | bool | tuple[str, ...]]
 
@@ -26,6 +26,11 @@ IMAGES = (
     ("sglang", re.compile(r"(^|/)sglang(-\w+)?([-:@]|$)|lmsysorg/sglang")),
     ("llamacpp", re.compile(r"llama\.cpp:|(^|/)llama[-.]?cpp[-/]?server|llama-server")),
     ("tensorrt_llm", re.compile(r"tensorrt-?llm|(^|/)trtllm", re.IGNORECASE)),
+)
+# Only the projects' own images are numbered as the engines are; a registry that mirrors them may stand before.
+OWN_IMAGES = re.compile(
+    r"(^|/)(vllm/vllm-openai|lmsysorg/sglang|nvidia/tensorrt-llm/release):v?(?P<release>\d{1,6}\.\d{1,6}(\.\d{1,6})?(\.?(rc|post)\d{1,6})?)(-[\w.-]+)?(@|$)"
+    r"|(^|/)(ggml-org|ggerganov)/llama\.cpp:[a-z0-9-]*-(?P<build>b\d{1,6})(@|$)"
 )
 IMAGE_NAME = re.compile(r"[a-z0-9][\w.-]*(:[0-9]+)?(/[\w.-]+)+([:@][\w.:-]+)?$|[a-z0-9][\w.-]*:[\w.-]+$")
 ONLY_ONE_HAS = (
@@ -111,6 +116,12 @@ def served_command(
 def image_engine(image: str) -> str | None:
     """The engine that a container image's name tells, None where it tells none."""
     return next((engine for engine, pattern in IMAGES if pattern.search(image)), None)
+
+
+def image_version(image: str) -> str | None:
+    """The engine's version that the tag of a project's own image states; None for other images, `latest`, nightlies and digests."""
+    match = OWN_IMAGES.search(image)
+    return None if match is None else match["release"] or match["build"]
 
 
 def long_spelling(option: str, engine: str) -> str:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from paceline.data.tables import table
 from paceline.errors import BadInputError, ascii_controls, printable
 from paceline.servers.lint import ConfigFinding, Severity
 from paceline.servers.served_config import ServedConfig, left_open
@@ -78,7 +79,8 @@ def parse_release(text: str, *, read: Sequence[str], engine: str) -> Release:
         raise BadInputError(f"{printable(text)} is no version of {engine}; write it like {read[1]}")
     parts = (int(match[1]), int(match[2] or 0), int(match[3] or 0))
     known = _first(read[0]) <= parts <= _last(read[1])
-    message = f"{engine} {printable(text)} was not read (known: {read[0]} to {read[1]}); what is said is known of the nearest"
+    span = read[0] if read[0] == read[1] else f"{read[0]} to {read[1]}"
+    message = f"{engine} {printable(text)} was not read (known: {span}); what is said is known of the nearest"
     return Release(asked=text.strip(), parts=parts, caution=None if known else Caution("unknown_version", message))
 
 
@@ -146,8 +148,14 @@ def flag_findings(config: ServedConfig, rows: Iterable[Row], release: Release, *
         if here is not None:
             found += _value_findings(name, value, here)
         elif known:
-            found.append(_missing(name, known, release, engine))
+            found.append(_missing(_as_typed(name, config.engine), known, release, engine, field=name))
     return found
+
+
+def _as_typed(name: str, engine: str | None) -> str:
+    """The option with its other spellings, one of which may be what stands in the configuration."""
+    others = [] if engine is None else table("servers/spellings").get(engine, {}).get("spellings", {}).get(name, [])
+    return f"{name} (or {', '.join(others)})" if others else name
 
 
 def method_findings(method: str, rows: Sequence[Row], release: Release, *, field: str, engine: str) -> list[ConfigFinding]:
