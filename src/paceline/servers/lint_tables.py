@@ -35,6 +35,7 @@ __all__ = [
     "number_at",
     "open_findings",
     "parse_release",
+    "plain_server",
     "value_at",
     "value_fault",
 ]
@@ -132,6 +133,16 @@ def open_findings(config: ServedConfig) -> list[ConfigFinding]:
         for name, value in values
         if left_open(value)
     ]
+
+
+def plain_server(config: ServedConfig, field: str, *, remedy: str, row: Row | None) -> list[ConfigFinding]:
+    """That no option switches speculation on, so that this server does not speculate; unless words that stand for options are left open."""
+    words = [each for each in config.others if left_open(each)]
+    if words:
+        message = f"{printable(' '.join(words))} may stand for any options: whether this server speculates was not checked"
+        return [finding(Severity.INFO, "left_open", None, message, remedy="write the options themselves and lint again", row=None)]
+    message = "no speculation is switched on: this is a plain server"
+    return [finding(Severity.INFO, "no_speculation", field, message, remedy=remedy, row=row)]
 
 
 def flag_findings(config: ServedConfig, rows: Iterable[Row], release: Release, *, engine: str) -> list[ConfigFinding]:

@@ -27,6 +27,7 @@ from paceline.servers.lint_tables import (
     number_at,
     open_findings,
     parse_release,
+    plain_server,
     value_at,
 )
 from paceline.servers.served_config import ServedConfig, left_open
@@ -76,8 +77,7 @@ def _switched_on(config: ServedConfig, named: object) -> list[ConfigFinding]:
     given = [name for name in config.flags if name.startswith("--speculative")]
     remedy = f"add {ALGORITHM} EAGLE3, or another algorithm"
     if not given:
-        message = "no speculation is switched on: this is a plain server"
-        return [finding(Severity.INFO, "no_speculation", ALGORITHM, message, remedy=remedy, row=None)]
+        return plain_server(config, ALGORITHM, remedy=remedy, row=None)
     message = f"{', '.join(given)} without {ALGORITHM}: the server starts and does not speculate"
     return [finding(Severity.ERROR, "not_switched_on", ALGORITHM, message, remedy=remedy, row=None)]
 
