@@ -239,7 +239,9 @@ def _config(engine: str, options: Mapping[Any, Any], block: Mapping[Any, Any] | 
         block = stated_block(flags)
     target = next((text for name in ("--model", "--model-path") if isinstance(text := flags.get(name), str)), None)
     speculative = None if block is None else {str(key): each for key, each in block.items()}
-    return ServedConfig(engine=engine, target=target, flags=flags, speculative=speculative, environment={}, image=None, others=(), where=where)
+    return ServedConfig(
+        engine=engine, target=target, flags=flags, speculative=speculative, environment={}, image=None, others=(), where=where
+    )
 
 
 def _text(value: Any) -> str:

@@ -17,7 +17,7 @@ from paceline.data.tables import table
 from paceline.errors import BadInputError, printable
 from paceline.servers.served_config import ENGINES, ServedConfig
 
-__all__ = ["image_engine", "long_spelling", "served_command", "served_script", "stated_block"]
+__all__ = ["image_engine", "long_spelling", "served_command", "served_script", "speculation_options", "stated_block"]
 
 Flags = dict[str, str | bool | tuple[str, ...]]
 
@@ -49,6 +49,7 @@ PIECE = re.compile(
     |(?P<stray>.)""",
     re.DOTALL | re.VERBOSE,
 )
+ABBREVIATED = "--spec"
 ON_OR_OFF = re.compile(r"--(?:enable|disable|no|skip|trust)[-_]")
 TRUTHS = ("0", "1", "false", "true")
 SEVERAL_WORDS = re.compile(r"\$[@*]|\[[@*]\]")  # a shell's "$@" and "${ARGUMENTS[@]}"
@@ -125,7 +126,23 @@ def long_spelling(option: str, engine: str) -> str:
         return long_spelling(head, engine) + dot + key
     elif engine in ("vllm", "llamacpp") and option.startswith("--"):
         name = "--" + option[2:].replace("_", "-")
-    return _spellings(engine).get(name, name if name.startswith("--") else f"-{name}")
+    known = _spellings(engine).get(name, name if name.startswith("--") else f"-{name}")
+    whole = [each for each in _abbreviated(engine) if each.startswith(known)] if known.startswith(ABBREVIATED) else []
+    return whole[0] if len(whole) == 1 else known
+
+
+@cache
+def _abbreviated(engine: str) -> tuple[str, ...]:
+    """The options about speculation of an engine whose parser (Python's own) takes the beginning of an option that is no other's."""
+    if engine == "vllm":
+        return speculation_options()
+    return tuple({row["name"]: None for row in table("servers/sglang")["flags"]}) if engine == "sglang" else ()
+
+
+def speculation_options() -> tuple[str, ...]:
+    """All of vLLM's options that are about speculation alone, those of any version."""
+    rows = table("servers/vllm_lint")
+    return ("--speculative-config", *rows["legacy"]["flags"], *rows["single"]["flags"])
 
 
 @cache

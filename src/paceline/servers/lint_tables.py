@@ -36,6 +36,7 @@ __all__ = [
     "open_findings",
     "parse_release",
     "plain_server",
+    "unknown_flags",
     "value_at",
     "value_fault",
 ]
@@ -143,6 +144,19 @@ def plain_server(config: ServedConfig, field: str, *, remedy: str, row: Row | No
         return [finding(Severity.INFO, "left_open", None, message, remedy="write the options themselves and lint again", row=None)]
     message = "no speculation is switched on: this is a plain server"
     return [finding(Severity.INFO, "no_speculation", field, message, remedy=remedy, row=row)]
+
+
+def unknown_flags(config: ServedConfig, known: Iterable[str], *, engine: str) -> list[ConfigFinding]:
+    """Options about speculation, by how they begin, that no release has."""
+    names, found = set(known), []
+    for name in config.flags:
+        if not name.startswith("--spec") or name in names or left_open(name):
+            continue
+        near = get_close_matches(name.replace("_", "-"), names, n=1, cutoff=0.6)
+        remedy = f"write {near[0]}" if near else "leave it out"
+        message = f"{engine} has no option {printable(name)} and does not start with it"
+        found.append(finding(Severity.ERROR, "unknown_flag", name, message, remedy=remedy, row=None))
+    return found
 
 
 def flag_findings(config: ServedConfig, rows: Iterable[Row], release: Release, *, engine: str) -> list[ConfigFinding]:

@@ -51,7 +51,8 @@ def lint(
     if drafting is None and (found or "--config" in config.flags):
         return worst_first(found or _elsewhere(config))
     if drafting is None:
-        return worst_first((*baseline_findings(case), *plain_server(config, "--speculative-config", remedy=FINE, row=None)))
+        told = plain_server(config, "--speculative-config", remedy=FINE, row=None)
+        return worst_first((*baseline_findings(case), *told))
     if drafting.method_left_open:  # what depends on the method would be guessed
         return worst_first(tuple(each for each in found if each.code not in OF_METHOD))
     return worst_first((*found, *_findings(case, drafting)))

@@ -18,6 +18,8 @@ from paceline.servers.vllm.versions import Version, parse_version
 __all__ = ["Case", "Drafting", "stated_speculation"]
 
 SINGLE_SINCE = "0.22.0"
+NOTHING = ("", "None", "null")
+NOTHING_SINCE = (0, 32, 0)  # engine/arg_utils.py:172, read there; earlier versions were not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,8 @@ def stated_speculation(config: ServedConfig, version: Version) -> tuple[dict[str
         return None, (_open_block(last),)
     if isinstance(given, tuple):
         found.append(_block_twice(len(given)))
+    if stated is None and isinstance(last, str) and last.strip() in NOTHING and version.answers >= NOTHING_SINCE:
+        given = None
     if stated is None and given is not None:
         found.append(_not_json(last))
         stated = {}
