@@ -621,6 +621,16 @@ def test_arms_of_which_requests_are_missing_do_not_compare() -> None:
     baseline, speculative = pair(n=400, step_s=0.012, alphas={"chat": 0.7})
     assert speculative.requests is not None
     failed = tuple(replace(each, outcome=Outcome.FAILED) if i % 20 == 0 else each for i, each in enumerate(speculative.requests))
-    verdict = gate(baseline, replace(speculative, requests=failed), policy=DEFAULT_POLICY, rng=rng())
-    assert "requests_missing" in codes(verdict)
+    absent = tuple(each for i, each in enumerate(speculative.requests) if i % 40)
+    for requests in (failed, absent):
+        verdict = gate(baseline, replace(speculative, requests=requests), policy=DEFAULT_POLICY, rng=rng())
+        assert "requests_missing" in codes(verdict)
+        assert verdict.decision is Decision.CANNOT_TELL
+
+
+def test_a_simulated_arm_and_a_measured_one_do_not_compare() -> None:
+    """Take the faster of two worlds for each arm, and anything ships."""
+    baseline, speculative = pair(n=400, step_s=0.012, alphas={"chat": 0.7})
+    verdict = gate(baseline, replace(speculative, provenance=provenance(Evidence.SIMULATED)), policy=DEFAULT_POLICY, rng=rng())
+    assert "different_evidence" in codes(verdict)
     assert verdict.decision is Decision.CANNOT_TELL

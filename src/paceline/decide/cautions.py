@@ -49,6 +49,8 @@ def evidence_cautions(
 
 def _rests_on(baseline: Run, speculative: Run) -> Iterator[Caution]:
     """What each arm's figures rest on, and what the acceptance that a simulation was given rests on, with its label."""
+    if (baseline.provenance.evidence is Evidence.SIMULATED) != (speculative.provenance.evidence is Evidence.SIMULATED):
+        yield Caution("different_evidence", "one arm is simulated and the other is not: what differs may be the simulator, not the drafts")
     told = speculative.provenance.arguments
     kinds = {each.provenance.evidence.value for each in (baseline, speculative)} | {told.get("acceptance_evidence", "")}
     for evidence, (code, message) in RESTS_ON.items():
@@ -100,12 +102,7 @@ def _requests(baseline: Run, speculative: Run) -> Iterator[Caution]:
             "a run has only aggregates: a figure whose requests nobody counted is a point, and a point decides nothing",
         )
         return
-    missing = {each.arm.value: 1 - len(each.finished) / len(each.requests) for each in (baseline, speculative) if each.requests}
-    if any(share > MOST_MISSING for share in missing.values()):
-        shown = " and ".join(f"{share:.1%} in the {arm} arm" for arm, share in missing.items())
-        yield Caution(
-            "requests_missing", f"requests did not finish ({shown}); those that did are the easy ones, so the arms do not compare"
-        )
+    yield from _missing(baseline, speculative)
     empty = [each.arm.value for each in (baseline, speculative) if not each.finished]
     if empty:
         yield Caution("zero_finished", f"no request finished in the {' and the '.join(empty)} arm")
@@ -117,6 +114,18 @@ def _requests(baseline: Run, speculative: Run) -> Iterator[Caution]:
         yield Caution(
             "different_output_lengths",
             f"answers average {ours:.0f} tokens without drafts and {theirs:.0f} with: end-to-end times and throughput do not compare",
+        )
+
+
+def _missing(baseline: Run, speculative: Run) -> Iterator[Caution]:
+    """That requests did not finish; of arms that served the same ones, those of the other arm too that are not in the file at all."""
+    arms = [each for each in (baseline, speculative) if each.requests]
+    both = {each.id for run in arms for each in run.requests or ()} if same_requests(baseline, speculative) else None
+    missing = {each.arm.value: 1 - len(each.finished) / len(both or each.requests or ()) for each in arms}
+    if any(share > MOST_MISSING for share in missing.values()):
+        shown = " and ".join(f"{share:.1%} in the {arm} arm" for arm, share in missing.items())
+        yield Caution(
+            "requests_missing", f"requests did not finish ({shown}); those that did are the easy ones, so the arms do not compare"
         )
 
 

@@ -103,13 +103,13 @@ def stated_speculation(config: ServedConfig, version: Version) -> tuple[dict[str
     keys = {**stated} if stated is not None else {}
     for group, ends in (("legacy", True), ("single", False)):
         rows: Mapping[str, Any] = table("servers/vllm_lint")[group]
-        given = {key: config.flags[flag] for flag, key in rows["flags"].items() if flag in config.flags}
+        singly = {key: config.flags[flag] for flag, key in rows["flags"].items() if flag in config.flags}
         flags = [flag for flag in rows["flags"] if flag in config.flags]
         bound = parse_version(rows["until" if ends else "since"])
         if flags and (version.answers > bound if ends else version.answers < bound):
             found += [_misplaced(flag, rows["flags"][flag], rows) for flag in flags]
         found += [_twice(flag, rows["flags"][flag]) for flag in flags if rows["flags"][flag] in keys]
-        keys |= given
+        keys |= singly
     return (keys if stated is not None or keys else None), tuple(found)
 
 
