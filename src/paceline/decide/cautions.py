@@ -118,15 +118,31 @@ def _requests(baseline: Run, speculative: Run) -> Iterator[Caution]:
 
 
 def _missing(baseline: Run, speculative: Run) -> Iterator[Caution]:
-    """That requests did not finish; of arms that served the same ones, those of the other arm too that are not in the file at all."""
-    arms = [each for each in (baseline, speculative) if each.requests]
-    both = {each.id for run in arms for each in run.requests or ()} if same_requests(baseline, speculative) else None
-    missing = {each.arm.value: 1 - len(each.finished) / len(both or each.requests or ()) for each in arms}
+    """That requests did not finish, or are not in an arm's file although the other arm served them in between."""
+    missing = {}
+    for run, other in ((baseline, speculative), (speculative, baseline)):
+        sent = len(run.requests or ()) + _left_out(run, other)
+        if sent:
+            missing[run.arm.value] = 1 - len(run.finished) / sent
     if any(share > MOST_MISSING for share in missing.values()):
         shown = " and ".join(f"{share:.1%} in the {arm} arm" for arm, share in missing.items())
         yield Caution(
-            "requests_missing", f"requests did not finish ({shown}); those that did are the easy ones, so the arms do not compare"
+            "requests_missing",
+            f"requests did not finish or were left out ({shown}); those that did are the easy ones, so the arms do not compare",
         )
+
+
+def _left_out(run: Run, other: Run) -> int:
+    """How many requests the other arm served between those of this one; a test that was shorter leaves none out.
+
+    None either where the arms served different traffic: not nearly the same requests, nor only such as the other served.
+    """
+    own = {each.id: each.prompt_tokens for each in run.requests or ()}
+    sent = sorted(other.requests or (), key=lambda each: each.timing.sent_at_s)
+    known = [own.get(each.id) == each.prompt_tokens for each in sent]
+    if True not in known or (sum(known) < len(own) and not same_requests(run, other)):
+        return 0
+    return known[: len(known) - known[::-1].index(True)].count(False)
 
 
 def _alphas(alpha: Estimate | None, break_even: Estimate | None, alpha_floor: float | None) -> Iterator[Caution]:
