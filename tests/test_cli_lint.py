@@ -142,3 +142,81 @@ def test_every_published_configuration_is_linted(paceline: Paceline, tmp_path: P
         answer = paceline(["lint", "--engine", row["engine"], "--engine-version", versions[row["engine"]], "--json", str(file)])
         assert answer.code in (0, 1), (row, answer.err)
         assert all(each["remedy"] for each in json.loads(answer.out)["findings"])
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "field"),
+    [
+        (["--speculative-config", "$SPEC"], "left_open", "--speculative-config"),
+        (["--speculative-config", '{"method": "ngram", "num_speculative_tokens": $K}'], "left_open", "--speculative-config"),
+        (["--speculative-config", '{"method": "$M", "num_speculative_tokens": 4, "prompt_lookup_max": 3}'], "left_open", "method"),
+        (["$MORE"], "left_open", None),
+        (["${MORE[@]}"], "left_open", None),
+        (["--config", "serve.yaml"], "config_elsewhere", "--config"),
+        (["--speculative-config", ""], "no_speculation", "--speculative-config"),
+        (["--speculative-config", "null"], "no_speculation", "--speculative-config"),
+        (["--speculative-config", TYPO, "--speculative-config", NGRAM], "given_twice", "--speculative-config"),
+        (["--speculative-conf", NGRAM], "default_ngram_window", "prompt_lookup_max"),
+    ],
+)
+def test_what_a_server_would_take_or_nobody_can_tell_is_no_error(
+    words: list[str], code: str, field: str | None, paceline: Paceline
+) -> None:
+    """Whoever lints a chart or a script in CI: a pipeline that goes red over a variable is switched off."""
+    answer = paceline([*VLLM, "--json", "--", "vllm", "serve", "org/large", *words])
+    found = [(each["code"], each["field"]) for each in json.loads(answer.out)["findings"]]
+    assert (answer.code, found[0]) == (0, (code, field)), found
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--speculativ-config", NGRAM], "unknown_flag"),
+        (["--spec-m", "ngram"], "unknown_flag"),
+        (["-sc.method", "ngram", "-sc.num_speculative_tokens", "0"], "out_of_range"),
+        (["--speculative-config", NGRAM, "--speculative-config", TYPO], "unknown_key"),
+    ],
+)
+def test_an_option_is_read_as_the_server_s_own_parser_does(words: list[str], code: str, paceline: Paceline) -> None:
+    """Whoever mistypes the option itself: vLLM does not start, and lint must not say that all is well."""
+    answer = paceline([*VLLM, "--json", "--", "vllm", "serve", "org/large", *words])
+    assert (answer.code, codes(answer)[0]) == (1, code), answer.out
+
+
+@pytest.mark.parametrize("key", ["speculative-config", "speculative_config", "speculativeConfig"])
+def test_the_json_of_a_configuration_file_of_vllm_is_read_as_text_too(key: str, paceline: Paceline, tmp_path: Path) -> None:
+    """Whoever serves with --config: the file's speculation is as good as the option's."""
+    file = tmp_path / "serve.yaml"
+    file.write_text(f"model: org/large\n{key}: '{TYPO}'\n", "utf-8")
+    assert codes(paceline([*VLLM, "--json", str(file)])) == ["unknown_key", "missing_draft_tokens"]
+    file.write_text(f"model: org/large\n{key}.method: ngram\n{key}.num_spec_tokens: 4\n", "utf-8")
+    assert codes(paceline([*VLLM, "--json", str(file)])) == ["unknown_key", "missing_draft_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("version", "more"),
+    [
+        ("0.15.0", '"method": "draft_model"'),
+        ("0.32.0", '"method": "draft_model", "parallel_drafting": true'),
+        ("0.32.0", '"method": "draft_model", "use_heterogeneous_vocab": true'),
+        ("0.32.0", '"method": "eagle3", "parallel_drafting": true'),
+    ],
+)
+def test_unpadded_drafts_are_refused_where_the_server_refuses_them(version: str, more: str, paceline: Paceline) -> None:
+    """Whoever switches padding off for EAGLE and then changes the method: the server ends after it has loaded the model."""
+    block = f'{{"model": "d", "num_speculative_tokens": 4, "disable_padded_drafter_batch": true, {more}}}'
+    answer = paceline(["lint", "--engine-version", version, "--speculative-config", block, "--json"])
+    assert codes(answer) == ["padded_drafts_needed"], answer.out
+
+
+@pytest.mark.parametrize(
+    ("engine", "program"), [("sglang", "sglang serve"), ("llamacpp", "llama-server"), ("tensorrt_llm", "trtllm-serve m")]
+)
+def test_a_variable_that_may_hold_any_options_is_no_plain_server(engine: str, program: str, paceline: Paceline, tmp_path: Path) -> None:
+    """Whoever starts servers with a script's "$@": lint does not vouch for what it did not see."""
+    file = tmp_path / "serve.sh"
+    version = {"sglang": "0.5.23", "llamacpp": "b11434", "tensorrt_llm": "1.3.0"}[engine]
+    file.write_text(f'{program} "$@"\n', "utf-8")
+    answer = paceline(["lint", "--engine", engine, "--engine-version", version, str(file), "--json"])
+    found = [each["code"] for each in json.loads(answer.out)["findings"]]
+    assert (answer.code, "left_open" in found, "no_speculation" in found) == (0, True, False), found

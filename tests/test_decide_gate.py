@@ -626,6 +626,25 @@ def test_arms_of_which_requests_are_missing_do_not_compare() -> None:
     baseline, speculative = pair(n=400, step_s=0.012, alphas={"chat": 0.7})
     assert speculative.requests is not None
     failed = tuple(replace(each, outcome=Outcome.FAILED) if i % 20 == 0 else each for i, each in enumerate(speculative.requests))
-    verdict = gate(baseline, replace(speculative, requests=failed), policy=DEFAULT_POLICY, rng=rng())
-    assert "requests_missing" in codes(verdict)
+    few, many = (tuple(each for i, each in enumerate(speculative.requests) if i % every) for every in (40, 4))
+    for requests in (failed, few, many):
+        verdict = gate(baseline, replace(speculative, requests=requests), policy=DEFAULT_POLICY, rng=rng())
+        assert "requests_missing" in codes(verdict)
+        assert verdict.decision is Decision.CANNOT_TELL
+
+
+@pytest.mark.parametrize("n", [380, 200])
+def test_a_shorter_test_of_the_same_requests_has_none_missing(n: int) -> None:
+    """Half the log is enough for the second arm: nobody chose which half by how it went."""
+    baseline, speculative = pair(n=400, step_s=0.012, alphas={"chat": 0.7})
+    assert speculative.requests is not None
+    shorter = replace(speculative, requests=speculative.requests[:n])
+    assert "requests_missing" not in codes(gate(baseline, shorter, policy=DEFAULT_POLICY, rng=rng()))
+
+
+def test_a_simulated_arm_and_a_measured_one_do_not_compare() -> None:
+    """Take the faster of two worlds for each arm, and anything ships."""
+    baseline, speculative = pair(n=400, step_s=0.012, alphas={"chat": 0.7})
+    verdict = gate(baseline, replace(speculative, provenance=provenance(Evidence.SIMULATED)), policy=DEFAULT_POLICY, rng=rng())
+    assert "different_evidence" in codes(verdict)
     assert verdict.decision is Decision.CANNOT_TELL

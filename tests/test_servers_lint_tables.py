@@ -30,7 +30,7 @@ ROOT = Path(__file__).parent.parent
 
 def config(**over: Any) -> ServedConfig:
     """A server of which nothing is known but what the test says."""
-    plain: dict[str, Any] = {"engine": None, "target": None, "speculative": None, "image": None, "where": "here"}
+    plain: dict[str, Any] = {"engine": None, "target": None, "speculative": None, "image": None, "others": (), "where": "here"}
     return ServedConfig(**(plain | {"flags": {}, "environment": {}} | over))
 
 

@@ -10,7 +10,7 @@ from paceline.servers.served_config import ServedConfig, left_open
 
 def config(**over: Any) -> ServedConfig:
     """A server of which nothing is known but what the test says."""
-    plain: dict[str, Any] = {"target": None, "speculative": None, "environment": {}, "image": None, "where": "command line"}
+    plain: dict[str, Any] = {"target": None, "speculative": None, "environment": {}, "image": None, "others": (), "where": "command line"}
     return ServedConfig(**({"engine": None, "flags": {}} | plain | over))
 
 

@@ -49,7 +49,7 @@ def test_options_without_an_algorithm_are_an_error() -> None:
         ("0.5.23", "--speculative-algorithm EAGLE3", "draft_missing", "error"),
         ("0.5.23", "--speculative-algorithm EAGLE", "draft_from_target", "warning"),
         ("0.5.23", "--model $M --speculative-algorithm EAGLE", "draft_from_target", "info"),
-        ("0.5.23", f"{EAGLE} --speculative-num-step 3", "unknown_flag", "error"),
+        ("0.5.23", f"{EAGLE} --speculative-num-step 3", "draft_numbers_partial", "error"),
         ("0.5.23", f"{EAGLE} --speculative_num_steps 3", "unknown_flag", "error"),
         ("0.5.23", f"{EAGLE} --speculative-quux 3", "unknown_flag", "error"),
         ("0.5.10", f"{EAGLE} --speculative-ngram-branch-length 3", "removed", "error"),

@@ -16,7 +16,7 @@ def found(block: Any, *, version: str = "1.3.0", **flags: Any) -> dict[str, Conf
     """What is found by code, the last of each."""
     named = {f"--{name}": value for name, value in flags.items()}
     config = ServedConfig(
-        engine="tensorrt_llm", target=None, flags=STATS | named, speculative=block, environment={}, image=None, where="here"
+        engine="tensorrt_llm", target=None, flags=STATS | named, speculative=block, environment={}, image=None, others=(), where="here"
     )
     return {each.code: each for each in lint(config, tensorrt_llm_version(version))}
 

@@ -42,7 +42,14 @@ def checkpoint(config: Mapping[str, Any], name: str = "folder") -> Checkpoint:
 
 def served(speculative: Mapping[str, Any] | None, flags: Mapping[str, Any], environment: Mapping[str, str]) -> ServedConfig:
     return ServedConfig(
-        engine="vllm", target="org/large-70B", flags=flags, speculative=speculative, environment=environment, image=None, where="here"
+        engine="vllm",
+        target="org/large-70B",
+        flags=flags,
+        speculative=speculative,
+        environment=environment,
+        image=None,
+        others=(),
+        where="here",
     )
 
 

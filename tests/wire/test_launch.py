@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import BadInputError, ServerFaultError
-from paceline.live.launch import Launch, launched
+from paceline.live.launch import Launch, ending, launched
 from paceline.live.launch_probe import Probed
 from paceline.run import Arm
 
@@ -99,10 +99,22 @@ def test_kill_9_of_paceline_leaves_nothing(tmp_path: Path) -> None:
 
 def test_kill_9_of_the_guardian_leaves_nothing(tmp_path: Path) -> None:
     """Whoever looks for processes to kill finds it first."""
-    with launched(the_launch(tmp_path, "--deaf"), step=lambda _: None) as server:
+    file = tmp_path / "daemon"
+    with launched(the_launch(tmp_path, "--deaf", "--forks", str(file)), step=lambda _: None) as server:
         gone = Gone(server.guardian_pid, server.pid)
+        daemon = Gone(int(file.read_text("ascii")))
         os.kill(server.guardian_pid, signal.SIGKILL)
         gone.wait()
+    daemon.wait()
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [(0, "with exit code 0"), (3, "with exit code 3"), (139, "by SIGSEGV"), (-9, "by SIGKILL"), (255, "with exit code 255")],
+)
+def test_an_end_is_told_as_a_shell_tells_it(code: int, told: str) -> None:
+    """Exit code -9 is looked up nowhere."""
+    assert ending(code) == told
 
 
 @pytest.mark.parametrize(

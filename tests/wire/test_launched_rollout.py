@@ -59,6 +59,10 @@ def test_both_arms_are_started_measured_and_decided_and_not_started_again(log: P
     again = paceline([*asked, "--resume", "--json"])
     assert again.code == 0, again.err
     assert json.loads(again.out)["verdict"] == json.loads(answer.out)["verdict"]
+    others = {"4,'": ["--draft-tokens", "4"], "8192 --enforce-eager'": ["--launch-arg=--enforce-eager"]}
+    for told, more in others.items():
+        refused = paceline([*asked, "--resume", *more])
+        assert (refused.code, told in refused.err) == (2, True), f"what was measured gets no other command's name: {refused.err}"
 
 
 def test_a_server_that_does_not_speculate_ends_in_a_server_fault(log: Path, tmp_path: Path, paceline: Paceline) -> None:

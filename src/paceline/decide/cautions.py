@@ -49,6 +49,8 @@ def evidence_cautions(
 
 def _rests_on(baseline: Run, speculative: Run) -> Iterator[Caution]:
     """What each arm's figures rest on, and what the acceptance that a simulation was given rests on, with its label."""
+    if (baseline.provenance.evidence is Evidence.SIMULATED) != (speculative.provenance.evidence is Evidence.SIMULATED):
+        yield Caution("different_evidence", "one arm is simulated and the other is not: what differs may be the simulator, not the drafts")
     told = speculative.provenance.arguments
     kinds = {each.provenance.evidence.value for each in (baseline, speculative)} | {told.get("acceptance_evidence", "")}
     for evidence, (code, message) in RESTS_ON.items():
@@ -100,12 +102,7 @@ def _requests(baseline: Run, speculative: Run) -> Iterator[Caution]:
             "a run has only aggregates: a figure whose requests nobody counted is a point, and a point decides nothing",
         )
         return
-    missing = {each.arm.value: 1 - len(each.finished) / len(each.requests) for each in (baseline, speculative) if each.requests}
-    if any(share > MOST_MISSING for share in missing.values()):
-        shown = " and ".join(f"{share:.1%} in the {arm} arm" for arm, share in missing.items())
-        yield Caution(
-            "requests_missing", f"requests did not finish ({shown}); those that did are the easy ones, so the arms do not compare"
-        )
+    yield from _missing(baseline, speculative)
     empty = [each.arm.value for each in (baseline, speculative) if not each.finished]
     if empty:
         yield Caution("zero_finished", f"no request finished in the {' and the '.join(empty)} arm")
@@ -118,6 +115,34 @@ def _requests(baseline: Run, speculative: Run) -> Iterator[Caution]:
             "different_output_lengths",
             f"answers average {ours:.0f} tokens without drafts and {theirs:.0f} with: end-to-end times and throughput do not compare",
         )
+
+
+def _missing(baseline: Run, speculative: Run) -> Iterator[Caution]:
+    """That requests did not finish, or are not in an arm's file although the other arm served them in between."""
+    missing = {}
+    for run, other in ((baseline, speculative), (speculative, baseline)):
+        sent = len(run.requests or ()) + _left_out(run, other)
+        if sent:
+            missing[run.arm.value] = 1 - len(run.finished) / sent
+    if any(share > MOST_MISSING for share in missing.values()):
+        shown = " and ".join(f"{share:.1%} in the {arm} arm" for arm, share in missing.items())
+        yield Caution(
+            "requests_missing",
+            f"requests did not finish or were left out ({shown}); those that did are the easy ones, so the arms do not compare",
+        )
+
+
+def _left_out(run: Run, other: Run) -> int:
+    """How many requests the other arm served between those of this one; a test that was shorter leaves none out.
+
+    None either where the arms served different traffic: not nearly the same requests, nor only such as the other served.
+    """
+    own = {each.id: each.prompt_tokens for each in run.requests or ()}
+    sent = sorted(other.requests or (), key=lambda each: each.timing.sent_at_s)
+    known = [own.get(each.id) == each.prompt_tokens for each in sent]
+    if True not in known or (sum(known) < len(own) and not same_requests(run, other)):
+        return 0
+    return known[: len(known) - known[::-1].index(True)].count(False)
 
 
 def _alphas(alpha: Estimate | None, break_even: Estimate | None, alpha_floor: float | None) -> Iterator[Caution]:

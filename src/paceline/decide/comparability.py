@@ -54,6 +54,7 @@ CODES: Mapping[str, Reach] = MappingProxyType(
         "byte_tokens": Reach.WARNS,
         "client_saturated": Reach.REFUSES,
         "cold_server": Reach.SOME,
+        "different_evidence": Reach.REFUSES,
         "different_loads": Reach.REFUSES,
         "different_output_lengths": Reach.SOME,
         "different_requests": Reach.WARNS,

@@ -21,6 +21,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -150,9 +151,10 @@ class BenchFolder:
             found = _read_object(file)
             for key, value in identity.items():
                 if found.get(key) != value:
+                    before, now = _differing(str(found.get(key)), value)
                     raise BadInputError(
                         f"{printable(str(self.path))} holds the {arm.value} arm of a server whose {key} was "
-                        f"{printable(found.get(key))}, and now it is {printable(value)}; choose another folder for --out"
+                        f"{printable(before)}, and now it is {printable(now)}; choose another folder for --out"
                     )
             return
         make_folder(file.parent)
@@ -276,6 +278,20 @@ class BenchFolder:
 
     def _block(self, load: str, stem: str, kind: str) -> Path:
         return self.path / "blocks" / load / f"{stem}.{kind}"
+
+
+def _differing(before: str, now: str) -> tuple[str, str]:
+    """Where two texts differ, with a word before it: commands are long, and what is long is shown without its middle."""
+    ours, theirs = before.split(), now.split()
+    start = _alike(ours, theirs)
+    end = _alike(ours[start:][::-1], theirs[start:][::-1])
+    first = max(start - 1, 0)
+    return " ".join(ours[first : len(ours) - end]), " ".join(theirs[first : len(theirs) - end])
+
+
+def _alike(ours: Sequence[str], theirs: Sequence[str]) -> int:
+    """How many words both begin with."""
+    return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(ours, theirs, strict=False)))
 
 
 def _told(head: bytes) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from paceline.errors import BadInputError, printable
-from paceline.servers.command_line import image_engine, long_spelling, served_command, served_script
+from paceline.servers.command_line import image_engine, long_spelling, served_command, served_script, stated_block
 from paceline.servers.served_config import ENGINES, ServedConfig
 
 __all__ = ["read_served_configs"]
@@ -31,6 +31,7 @@ MOST_VALUES = 100_000
 TOO_DEEP = float("inf")
 WORDS = ("entrypoint", "command", "args", "extraArgs", "extra_args")
 BLOCKS = ("speculative_config", "speculative-config", "speculativeConfig")
+BLOCK_KEY = re.compile(rf"^(?:{'|'.join(BLOCKS)})(\..*)?$")
 VLLM_KEYS = {"method", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min", "speculative_model"}
 SGLANG_KEY = re.compile(r"(--)?speculative[-_](algo|num|eagle|draft|ngram)")
 LLAMA_KEY = re.compile(r"(--)?(spec-(type|draft|default|ngram)|model-draft)")
@@ -216,6 +217,8 @@ def _options(value: Mapping[Any, Any], engine: str | None, where: str) -> Served
     if block is not None:
         named = "tensorrt_llm" if "decoding_type" in block else engine or "vllm"
         return _config(named, {key: each for key, each in value.items() if key not in BLOCKS}, block, where)
+    if engine in (None, "vllm") and any(key.partition(".")[0] in BLOCKS and isinstance(value[key], str | int) for key in keys):
+        return _config("vllm", {BLOCK_KEY.sub(r"speculative-config\1", str(key)): each for key, each in value.items()}, None, where)
     for named, pattern in (("sglang", SGLANG_KEY), ("llamacpp", LLAMA_KEY)):
         if any(pattern.match(key) for key in keys):
             return _config(named, value, None, where)
@@ -232,9 +235,13 @@ def _config(engine: str, options: Mapping[Any, Any], block: Mapping[Any, Any] | 
         name = long_spelling(name.replace("_", "-") if engine == "sglang" else name, engine)
         if each is not None and each is not False:
             flags[name] = True if each is True else tuple(map(_text, each)) if isinstance(each, list) else _text(each)
+    if engine == "vllm" and block is None:
+        block = stated_block(flags)
     target = next((text for name in ("--model", "--model-path") if isinstance(text := flags.get(name), str)), None)
     speculative = None if block is None else {str(key): each for key, each in block.items()}
-    return ServedConfig(engine=engine, target=target, flags=flags, speculative=speculative, environment={}, image=None, where=where)
+    return ServedConfig(
+        engine=engine, target=target, flags=flags, speculative=speculative, environment={}, image=None, others=(), where=where
+    )
 
 
 def _text(value: Any) -> str:

@@ -62,8 +62,8 @@ def measured_arm(
         resume=resume and (folder / "bench.json").is_file(),
     )
     try:
+        kept.need_server(arm, bench.identity[arm])  # of an arm that is measured whole too: what is said of it later is this command
         if not _is_measured(bench, kept, arm):
-            kept.need_server(arm, bench.identity[arm])
             _measure(bench, kept, _launch(launching, arm, command, folder), step)
         return tuple(_whole(kept.joined(each.name, arm), each.name) for each in bench.loads)
     finally:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 from paceline.errors import BadInputError, ServerFaultError, printable
 from paceline.files.whole import make_folder
@@ -30,7 +31,7 @@ from paceline.live.openai import KEY_VARIABLE, Server, without_key, without_key_
 from paceline.run import Arm
 from paceline.servers.start_log import is_about_port, telling_line
 
-__all__ = ["KEY_OF_ENGINE", "Launch", "Launched", "launched", "need_no_secret"]
+__all__ = ["KEY_OF_ENGINE", "Launch", "Launched", "ending", "launched", "need_no_secret"]
 
 LOOPBACK = "127.0.0.1"
 POLL_S = 0.05
@@ -179,10 +180,11 @@ class _Process:
     server_pid: int
     port: int
     log_from: int
+    mark: str
 
     @classmethod
     def started(cls, launch: Launch) -> "_Process":
-        port = _free_port()
+        port, mark = _free_port(), uuid4().hex
         command = [*launch.command, "--host", LOOPBACK, "--port", str(port)]
         with launch.log.open("ab") as log:
             log_from = log.tell()
@@ -191,12 +193,12 @@ class _Process:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=_environment(launch),
+                env=_environment(launch) | {launch_guardian.MARK: mark},
                 start_new_session=True,
             )
         assert guardian.stdout is not None
         told = guardian.stdout.readline()  # right after its fork
-        return cls(launch, guardian, int(told) if told.strip().isdigit() else 0, port, log_from)
+        return cls(launch, guardian, int(told) if told.strip().isdigit() else 0, port, log_from, mark)
 
     @property
     def url(self) -> str:
@@ -252,7 +254,7 @@ class _Process:
         except subprocess.TimeoutExpired:
             return
         why = self._why() or f"its log says nothing of why; see {printable(self.launch.log.name)}"
-        message = f"the {self.launch.arm.value} server ended {_ending(code)}: {why}"
+        message = f"the {self.launch.arm.value} server ended {ending(code)}: {why}"
         raise _PortTakenError(message) if is_about_port(why) else ServerFaultError(message)
 
     def _why(self) -> str | None:
@@ -278,6 +280,9 @@ class _Process:
         if code < 0 and self.server_pid > 0:  # the guardian itself was killed: what it started has a session of its own
             with suppress(OSError):
                 os.killpg(self.server_pid, signal.SIGKILL)
+            for pid in launch_guardian.marked(self.mark):  # and daemons of it have theirs
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def _pieces(line: str) -> Iterator[str]:
@@ -291,10 +296,12 @@ def _pieces(line: str) -> Iterator[str]:
     yield piece
 
 
-def _ending(code: int) -> str:
-    if code > 128:
+def ending(code: int) -> str:
+    """How a process ended, in words: its exit code as a shell or as Python tells it."""
+    number = -code if code < 0 else code - 128  # below 0 its guardian was killed, and it with it
+    if number > 0:
         with suppress(ValueError):
-            return f"by {signal.Signals(code - 128).name}"
+            return f"by {signal.Signals(number).name}"
     return f"with exit code {code}"
 
 

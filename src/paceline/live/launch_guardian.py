@@ -6,7 +6,8 @@
 2. The end of stdin is the end of paceline, however that came about (`kill -9` too), or its wish. So is another parent.
 3. What the server forks becomes the guardian's child when its parent ends (Linux: subreaper), so that a process that made itself a daemon
    is found as well. Everything is asked to end (SIGTERM), and killed after GRACE_S.
-4. A guardian that is killed takes the server's first process with it (Linux: parent-death signal).
+4. A guardian that is killed takes the server's first process with it (Linux: parent-death signal); paceline finds the others by a mark
+   in their environment.
 5. It ends as the server did: with its exit code, or 128 + the signal that killed it.
 
 Only the standard library, no thread, nothing of paceline: it starts in a twentieth of a second, and between `fork` and `exec` there is
@@ -22,7 +23,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-__all__ = ["exit_code_of", "main", "processes_below"]
+__all__ = ["MARK", "exit_code_of", "main", "marked", "processes_below"]
+
+MARK = "PACELINE_LAUNCH"
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LOOK_S = 1.0  # how often a parent that is gone is looked for where no pipe told it
@@ -64,6 +67,15 @@ def processes_below(top: int) -> list[int]:
         pid = left.pop()
         found.append(pid)
         left += children.get(pid, ())
+    return found
+
+
+def marked(mark: str) -> list[int]:
+    """Every process that was started with this mark in its environment, as far as /proc tells."""
+    wanted, found = f"{MARK}={mark}".encode("ascii"), []
+    for pid, _ in _parents():
+        with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+            found += [pid] if wanted in file.read().split(b"\0") else []
     return found
 
 

@@ -17,7 +17,15 @@ from paceline.data.tables import table
 from paceline.errors import BadInputError, printable
 from paceline.servers.served_config import ENGINES, ServedConfig
 
-__all__ = ["image_engine", "image_version", "long_spelling", "served_command", "served_script"]
+__all__ = [
+    "image_engine",
+    "image_version",
+    "long_spelling",
+    "served_command",
+    "served_script",
+    "speculation_options",
+    "stated_block",
+]
 
 Flags = dict[str, str | bool | tuple[str, ...]]
 
@@ -54,8 +62,10 @@ PIECE = re.compile(
     |(?P<stray>.)""",
     re.DOTALL | re.VERBOSE,
 )
+ABBREVIATED = "--spec"
 ON_OR_OFF = re.compile(r"--(?:enable|disable|no|skip|trust)[-_]")
 TRUTHS = ("0", "1", "false", "true")
+SEVERAL_WORDS = re.compile(r"\$[@*]|\[[@*]\]")  # a shell's "$@" and "${ARGUMENTS[@]}"
 MOST_SHELLS = 3
 
 
@@ -100,8 +110,8 @@ def served_command(
     if known is None:
         return None
     flags, positionals = _flags(arguments, known)
-    speculative = _speculative(flags) if known == "vllm" else None
-    target = _target(flags, positionals, known)
+    speculative = stated_block(flags) if known == "vllm" else None
+    target, others = _target(flags, positionals, known)
     return ServedConfig(
         engine=known,
         target=target,
@@ -109,6 +119,7 @@ def served_command(
         speculative=speculative,
         environment=dict(environment) | given,
         image=image,
+        others=others,
         where=where,
     )
 
@@ -129,10 +140,28 @@ def long_spelling(option: str, engine: str) -> str:
     name = option
     if engine == "tensorrt_llm":
         name = option if not option.startswith("--") else "--" + option[2:].replace("-", "_")
-    elif engine in ("vllm", "llamacpp") and option.startswith("--"):
+    elif engine == "vllm" and "." in option:
         head, dot, key = option.partition(".")
-        name = "--" + head[2:].replace("_", "-") + dot + key
-    return _spellings(engine).get(name, name if name.startswith("--") else f"-{name}")
+        return long_spelling(head, engine) + dot + key
+    elif engine in ("vllm", "llamacpp") and option.startswith("--"):
+        name = "--" + option[2:].replace("_", "-")
+    known = _spellings(engine).get(name, name if name.startswith("--") else f"-{name}")
+    whole = [each for each in _abbreviated(engine) if each.startswith(known)] if known.startswith(ABBREVIATED) else []
+    return whole[0] if len(whole) == 1 else known
+
+
+@cache
+def _abbreviated(engine: str) -> tuple[str, ...]:
+    """The options about speculation of an engine whose parser (Python's own) takes the beginning of an option that is no other's."""
+    if engine == "vllm":
+        return speculation_options()
+    return tuple({row["name"]: None for row in table("servers/sglang")["flags"]}) if engine == "sglang" else ()
+
+
+def speculation_options() -> tuple[str, ...]:
+    """All of vLLM's options that are about speculation alone, those of any version."""
+    rows = table("servers/vllm_lint")
+    return ("--speculative-config", *rows["legacy"]["flags"], *rows["single"]["flags"])
 
 
 @cache
@@ -269,9 +298,13 @@ def _add(flags: Flags, name: str, values: Sequence[str]) -> None:
     flags[name] = True if not together else together[0] if len(together) == 1 else together
 
 
-def _speculative(flags: Flags) -> dict[str, Any] | None:
-    """The value of --speculative-config, dotted keys too, taken out of the flags; None where it is no JSON object."""
-    text = flags.get("--speculative-config")
+def stated_block(flags: Flags) -> dict[str, Any] | None:
+    """The value of vLLM's --speculative-config, dotted keys too, taken out of the flags; None where it is no JSON object.
+
+    Of several values it is the last, as vLLM takes it; all of them stay among the flags then.
+    """
+    given = flags.get("--speculative-config")
+    text = given[-1] if isinstance(given, tuple) and given else given
     found: dict[str, Any] | None = None
     if isinstance(text, str):
         try:
@@ -279,7 +312,7 @@ def _speculative(flags: Flags) -> dict[str, Any] | None:
         except (ValueError, RecursionError):
             value = None
         found = value if isinstance(value, dict) else None
-    if found is not None:
+    if found is not None and not isinstance(given, tuple):
         del flags["--speculative-config"]
     for name in [each for each in flags if each.startswith("--speculative-config.")]:
         value = flags.pop(name)
@@ -294,10 +327,11 @@ def _json_or_text(value: object) -> Any:
         return value
 
 
-def _target(flags: Flags, positionals: Sequence[str], engine: str) -> str | None:
+def _target(flags: Flags, positionals: Sequence[str], engine: str) -> tuple[str | None, tuple[str, ...]]:
+    """What is served, and the words that are left: neither that nor of any option."""
     option = {"vllm": "--model", "sglang": "--model-path", "llamacpp": "--model", "tensorrt_llm": "--model"}[engine]
     named = flags.get(option) or (flags.get("--hf-repo") if engine == "llamacpp" else None)
     named = named[-1] if isinstance(named, tuple) else named
-    if isinstance(named, str):
-        return named
-    return positionals[0] if positionals and engine in ("vllm", "tensorrt_llm") else None
+    if isinstance(named, str) or engine not in ("vllm", "tensorrt_llm") or not positionals or SEVERAL_WORDS.search(positionals[0]):
+        return named if isinstance(named, str) else None, tuple(positionals)
+    return positionals[0], tuple(positionals[1:])

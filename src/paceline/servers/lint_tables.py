@@ -36,6 +36,8 @@ __all__ = [
     "number_at",
     "open_findings",
     "parse_release",
+    "plain_server",
+    "unknown_flags",
     "value_at",
     "value_fault",
 ]
@@ -134,6 +136,29 @@ def open_findings(config: ServedConfig) -> list[ConfigFinding]:
         for name, value in values
         if left_open(value)
     ]
+
+
+def plain_server(config: ServedConfig, field: str, *, remedy: str, row: Row | None) -> list[ConfigFinding]:
+    """That no option switches speculation on, so that this server does not speculate; unless words that stand for options are left open."""
+    words = [each for each in config.others if left_open(each)]
+    if words:
+        message = f"{printable(' '.join(words))} may stand for any options: whether this server speculates was not checked"
+        return [finding(Severity.INFO, "left_open", None, message, remedy="write the options themselves and lint again", row=None)]
+    message = "no speculation is switched on: this is a plain server"
+    return [finding(Severity.INFO, "no_speculation", field, message, remedy=remedy, row=row)]
+
+
+def unknown_flags(config: ServedConfig, known: Iterable[str], *, engine: str) -> list[ConfigFinding]:
+    """Options about speculation, by how they begin, that no release has."""
+    names, found = set(known), []
+    for name in config.flags:
+        if not name.startswith("--spec") or name in names or left_open(name):
+            continue
+        near = get_close_matches(name.replace("_", "-"), names, n=1, cutoff=0.6)
+        remedy = f"write {near[0]}" if near else "leave it out"
+        message = f"{engine} has no option {printable(name)} and does not start with it"
+        found.append(finding(Severity.ERROR, "unknown_flag", name, message, remedy=remedy, row=None))
+    return found
 
 
 def flag_findings(config: ServedConfig, rows: Iterable[Row], release: Release, *, engine: str) -> list[ConfigFinding]:

@@ -14,7 +14,7 @@ __all__ = ["ENGINES", "ServedConfig", "left_open"]
 
 ENGINES = ("llamacpp", "sglang", "tensorrt_llm", "vllm")
 # {{ Helm, Jinja }}, ${SHELL}, $SHELL, $(KUBERNETES) and <fill this in>
-OPEN = re.compile(r"\{\{|\$\{|\$\(|\$[A-Za-z_]|`[^`]+`|^<[A-Za-z]")
+OPEN = re.compile(r"\{\{|\$\{|\$\(|\$[A-Za-z_@*]|`[^`]+`|^<[A-Za-z]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,8 @@ class ServedConfig:
     `engine` is None where nothing names it. `target` is the model that is served. `flags` has each option under its long spelling with the
     two leading dashes: the text of its value, True for a bare one, a tuple where it has several values or stands more than once.
     `speculative` is the parsed JSON of --speculative-config or the YAML block of that name, None where there is none or it does not parse
-    (its text is then among the flags). `environment` holds what is set for the server, `where` the document, container or line it is from.
+    (its text is then among the flags). `environment` holds what is set for the server, `others` the words that are neither the target nor
+    of any option, `where` the document, container or line it is from.
     """
 
     engine: str | None
@@ -33,6 +34,7 @@ class ServedConfig:
     speculative: Mapping[str, Any] | None
     environment: Mapping[str, str]
     image: str | None
+    others: tuple[str, ...]
     where: str
 
     def __post_init__(self) -> None:

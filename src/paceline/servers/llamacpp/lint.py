@@ -24,6 +24,7 @@ from paceline.servers.lint_tables import (
     number_at,
     open_findings,
     parse_release,
+    plain_server,
     value_at,
 )
 from paceline.servers.served_config import ServedConfig, left_open
@@ -135,8 +136,7 @@ def _switched_on(config: ServedConfig, types: Sequence[str], with_draft: Sequenc
         if given:
             message = f"{', '.join(given)} without {TYPE}: the server starts and does not speculate"
             return [finding(Severity.ERROR, "not_switched_on", TYPE, message, remedy=remedy, row=NEW_NAMES)]
-        message = "no speculation is switched on: this is a plain server"
-        return [finding(Severity.INFO, "no_speculation", TYPE, message, remedy=remedy, row=NEW_NAMES)]
+        return plain_server(config, TYPE, remedy=remedy, row=NEW_NAMES)
     needing = [each for each in types if each in with_draft]
     if needing and draft is None:
         message = f"{TYPE} {needing[0]} without a draft model: the server logs one line and serves without drafting"

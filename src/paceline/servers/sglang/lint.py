@@ -11,7 +11,6 @@ Source: SGLang's server arguments, 0.4.3 to 0.5.23 (data/servers/sglang.toml).
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from paceline.data.tables import table
@@ -27,6 +26,8 @@ from paceline.servers.lint_tables import (
     number_at,
     open_findings,
     parse_release,
+    plain_server,
+    unknown_flags,
     value_at,
 )
 from paceline.servers.served_config import ServedConfig, left_open
@@ -58,7 +59,7 @@ def lint(config: ServedConfig, release: Release) -> tuple[ConfigFinding, ...]:
     rows = table("servers/sglang")
     named = value_at(config, ALGORITHM, None)
     method = named if isinstance(named, str) and not left_open(named) else None
-    found = _unknown_flags(config, rows["flags"])
+    found = unknown_flags(config, (row["name"] for row in rows["flags"]), engine="SGLang")
     found += flag_findings(config, rows["flags"], release, engine="SGLang")
     found += _switched_on(config, named) if method is None else _method(config, method, rows, release)
     if method is not None or any(name in config.flags for name in NUMBERS):
@@ -76,23 +77,9 @@ def _switched_on(config: ServedConfig, named: object) -> list[ConfigFinding]:
     given = [name for name in config.flags if name.startswith("--speculative")]
     remedy = f"add {ALGORITHM} EAGLE3, or another algorithm"
     if not given:
-        message = "no speculation is switched on: this is a plain server"
-        return [finding(Severity.INFO, "no_speculation", ALGORITHM, message, remedy=remedy, row=None)]
+        return plain_server(config, ALGORITHM, remedy=remedy, row=None)
     message = f"{', '.join(given)} without {ALGORITHM}: the server starts and does not speculate"
     return [finding(Severity.ERROR, "not_switched_on", ALGORITHM, message, remedy=remedy, row=None)]
-
-
-def _unknown_flags(config: ServedConfig, rows: list[Mapping[str, Any]]) -> list[ConfigFinding]:
-    known = {row["name"] for row in rows}
-    found = []
-    for name in config.flags:
-        if not name.startswith("--spec") or name in known or left_open(name):
-            continue
-        near = get_close_matches(name.replace("_", "-"), known, n=1, cutoff=0.6)
-        remedy = f"write {near[0]}" if near else "leave it out"
-        message = f"SGLang has no option {printable(name)} and does not start with it"
-        found.append(finding(Severity.ERROR, "unknown_flag", name, message, remedy=remedy, row=None))
-    return found
 
 
 def _method(config: ServedConfig, method: str, rows: Mapping[str, Any], release: Release) -> list[ConfigFinding]:

@@ -24,6 +24,7 @@ from paceline.servers.lint_tables import (
     number_at,
     open_findings,
     parse_release,
+    plain_server,
     value_fault,
 )
 from paceline.servers.served_config import ServedConfig, left_open
@@ -76,8 +77,7 @@ def _no_block(config: ServedConfig) -> list[ConfigFinding]:
     if elsewhere is not None:
         message = f"whether it speculates stands in {printable(elsewhere)}, which was not read"
         return [finding(Severity.INFO, "config_elsewhere", "--config", message, remedy="lint that file too", row=None)]
-    message = "no speculation is switched on: this is a plain server"
-    return [finding(Severity.INFO, "no_speculation", BLOCK, message, remedy=f"add {BLOCK} to the file of --config", row=None)]
+    return plain_server(config, BLOCK, remedy=f"add {BLOCK} to the file of --config", row=None)
 
 
 def _draft(block: Mapping[str, Any], method: str, rows: list[Mapping[str, Any]]) -> list[ConfigFinding]:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from paceline.checkpoint import Checkpoint
+from paceline.errors import printable
 from paceline.servers.lint import ConfigFinding, Severity, worst_first
-from paceline.servers.lint_tables import finding
+from paceline.servers.lint_tables import finding, plain_server
 from paceline.servers.served_config import ServedConfig, left_open
 from paceline.servers.vllm.lint_case import Case, Drafting, stated_speculation
 from paceline.servers.vllm.lint_combinations import baseline_findings, beside_findings
@@ -22,14 +23,8 @@ from paceline.servers.vllm.versions import Version
 __all__ = ["drafting_of", "lint"]
 
 OWN_LAYERS = "_mtp"
-NOT_SPECULATING = finding(
-    Severity.INFO,
-    "no_speculation",
-    "--speculative-config",
-    "this server does not speculate",
-    remedy="fine for a baseline; `paceline config` writes the command of the other arm",
-    row=None,
-)
+OF_METHOD = ("ignored_key", "implied_method")
+FINE = "fine for a baseline; `paceline config` writes the command of the other arm"
 KEYS_SINCE = (0, 8, 2)
 
 
@@ -53,8 +48,13 @@ def lint(
     """
     drafting, found = _drafting(config, version, target=target, draft=draft)
     case = Case(version=version, config=config, target=target, drafting=drafting, requests_use=requests_use)
+    if drafting is None and (found or "--config" in config.flags):
+        return worst_first(found or _elsewhere(config))
     if drafting is None:
-        return worst_first((*baseline_findings(case), NOT_SPECULATING))
+        told = plain_server(config, "--speculative-config", remedy=FINE, row=None)
+        return worst_first((*baseline_findings(case), *told))
+    if drafting.method_left_open:  # what depends on the method would be guessed
+        return worst_first(tuple(each for each in found if each.code not in OF_METHOD))
     return worst_first((*found, *_findings(case, drafting)))
 
 
@@ -82,12 +82,16 @@ def _drafting(
 
 
 def _findings(case: Case, drafting: Drafting) -> Iterator[ConfigFinding]:
-    left = drafting.chosen.stated is None and "method" in drafting.keys.named
-    if not left:
-        yield from method_findings(drafting.chosen, model=drafting.model, draft=drafting.draft, version=case.version)
+    yield from method_findings(drafting.chosen, model=drafting.model, draft=drafting.draft, version=case.version)
     yield from length_findings(case, drafting)
     yield from draft_findings(case, drafting)
     yield from beside_findings(case, drafting)
+
+
+def _elsewhere(config: ServedConfig) -> tuple[ConfigFinding, ...]:
+    """That a file holds the options."""
+    message = f"whether it speculates stands in {printable(str(config.flags['--config']))}, which was not read"
+    return (finding(Severity.INFO, "config_elsewhere", "--config", message, remedy="lint that file too", row=None),)
 
 
 def _opened(names: frozenset[str]) -> Iterator[ConfigFinding]:

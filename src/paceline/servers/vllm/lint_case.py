@@ -6,9 +6,10 @@ from typing import Any
 
 from paceline.checkpoint import Checkpoint
 from paceline.data.tables import table
+from paceline.errors import printable
 from paceline.servers.lint import ConfigFinding, Severity
 from paceline.servers.lint_tables import finding
-from paceline.servers.served_config import ServedConfig
+from paceline.servers.served_config import ServedConfig, left_open
 from paceline.servers.vllm.lint_keys import Keys, normalised
 from paceline.servers.vllm.lint_method import Chosen
 from paceline.servers.vllm.lint_values import NOT_TAKEN, taken_for
@@ -17,6 +18,8 @@ from paceline.servers.vllm.versions import Version, parse_version
 __all__ = ["Case", "Drafting", "stated_speculation"]
 
 SINGLE_SINCE = "0.22.0"
+NOTHING = ("", "None", "null")
+NOTHING_SINCE = (0, 32, 0)  # engine/arg_utils.py:172, read there; earlier versions were not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,11 @@ class Drafting:
     def method(self) -> str:
         """The method, as vLLM calls it."""
         return self.chosen.name
+
+    @property
+    def method_left_open(self) -> bool:
+        """Whether a method is stated that cannot be read: something else fills it in, or it is no text."""
+        return self.chosen.stated is None and "method" in self.keys.named
 
     @property
     def draft_tokens(self) -> int | None:
@@ -79,22 +87,41 @@ def stated_speculation(config: ServedConfig, version: Version) -> tuple[dict[str
     """The speculative configuration as its keys, wherever they stand, and what is wrong with where they stand; None without any."""
     found: list[ConfigFinding] = []
     stated = None if config.speculative is None else normalised(config.speculative, version)
-    if "--speculative-config" in config.flags:
-        found.append(_not_json(config.flags["--speculative-config"]))
+    given = config.flags.get("--speculative-config")
+    last = given[-1] if isinstance(given, tuple) and given else given
+    if stated is None and left_open(last):
+        return None, (_open_block(last),)
+    if isinstance(given, tuple):
+        found.append(_block_twice(len(given)))
+    if stated is None and isinstance(last, str) and last.strip() in NOTHING and version.answers >= NOTHING_SINCE:
+        given = None
+    if stated is None and given is not None:
+        found.append(_not_json(last))
         stated = {}
     if stated is not None and version.answers < (0, 8, 2):
         found.append(_flag("--speculative-config", "is not known before 0.8.2", "use the flags of that time, or upgrade", until="0.8.1"))
     keys = {**stated} if stated is not None else {}
-    for group, last in (("legacy", True), ("single", False)):
+    for group, ends in (("legacy", True), ("single", False)):
         rows: Mapping[str, Any] = table("servers/vllm_lint")[group]
-        given = {key: config.flags[flag] for flag, key in rows["flags"].items() if flag in config.flags}
+        singly = {key: config.flags[flag] for flag, key in rows["flags"].items() if flag in config.flags}
         flags = [flag for flag in rows["flags"] if flag in config.flags]
-        bound = parse_version(rows["until" if last else "since"])
-        if flags and (version.answers > bound if last else version.answers < bound):
+        bound = parse_version(rows["until" if ends else "since"])
+        if flags and (version.answers > bound if ends else version.answers < bound):
             found += [_misplaced(flag, rows["flags"][flag], rows) for flag in flags]
         found += [_twice(flag, rows["flags"][flag]) for flag in flags if rows["flags"][flag] in keys]
-        keys |= given
+        keys |= singly
     return (keys if stated is not None or keys else None), tuple(found)
+
+
+def _open_block(text: object) -> ConfigFinding:
+    message = f"--speculative-config is {printable(text)}, which something else fills in: not checked"
+    remedy = "give the JSON itself and lint again"
+    return finding(Severity.INFO, "left_open", "--speculative-config", message, remedy=remedy, row=None)
+
+
+def _block_twice(times: int) -> ConfigFinding:
+    message = f"--speculative-config stands {times} times; the last one counts"
+    return finding(Severity.WARNING, "given_twice", "--speculative-config", message, remedy="keep one", row=None)
 
 
 def _not_json(text: object) -> ConfigFinding:

@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.data.tables import table
+from paceline.servers.command_line import speculation_options
 from paceline.servers.lint import ConfigFinding, Severity
-from paceline.servers.lint_tables import Release, combination_findings, finding
+from paceline.servers.lint_tables import Release, combination_findings, finding, unknown_flags
 from paceline.servers.vllm.lint_case import Case, Drafting
 from paceline.servers.vllm.versions import Compatibility, Status, compatibilities, has_flag, holds, parse_version, usable_methods
 
@@ -63,7 +64,9 @@ def _of_rows(arm: str, case: Case, drafting: Drafting | None) -> list[ConfigFind
 
 
 def _flags(case: Case) -> Iterator[ConfigFinding]:
-    """Flags about speculation that this version does not have."""
+    """Flags about speculation that no version has, or not this one."""
+    judged = {row["name"] for row in table("servers/vllm")["flags"]}
+    yield from unknown_flags(case.config, {*judged, *speculation_options()}, engine="vLLM")
     for row in table("servers/vllm")["flags"]:
         name = row["name"]
         if name in case.config.flags and not has_flag(name, case.version):
