@@ -307,19 +307,10 @@ def test_an_engine_family_brings_its_fitted_triple(paceline: Paceline) -> None:
     assert paceline([*asked, "--engine", "vlm"]).code == 2
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["lesson", "--alpha", "0.7", "--draft-tokens", "5", "--overhead", "0.1"],
-        ["gate", "BASELINE", "SPECULATIVE"],
-    ],
-)
-def test_a_reader_that_goes_away_does_not_change_the_answer(arguments: list[str], paceline: Paceline) -> None:
+def test_a_reader_that_goes_away_does_not_change_the_answer(paceline: Paceline) -> None:
     """`gate … | head` in a script would ship whatever was asked."""
-    if "gate" in arguments:
-        dumps = Path(__file__).parent / "data" / "dumps"
-        arms = [str(dumps / f"vllm-0.12.0-qwen3-30b-a3b-{arm}.prom") for arm in ("baseline", "eagle3")]
-        arguments = ["gate", *arms]
+    dumps = Path(__file__).parent / "data" / "dumps"
+    arguments = ["gate", *(str(dumps / f"vllm-0.12.0-qwen3-30b-a3b-{arm}.prom") for arm in ("baseline", "eagle3"))]
     code = paceline(arguments).code
     command = [sys.executable, "-m", "paceline.cli.main", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

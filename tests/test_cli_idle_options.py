@@ -40,10 +40,16 @@ VERBS = {
 SERVERS = ["--out", "never-written", "--baseline", "http://127.0.0.1:9", "--speculative", "http://127.0.0.1:8"]
 
 
-def takes(verb: str, *words: str) -> bool:
+@pytest.fixture(scope="module")
+def parser() -> argparse.ArgumentParser:
+    """Built once: it is asked some hundred times."""
+    return build_parser()
+
+
+def takes(parser: argparse.ArgumentParser, verb: str, *words: str) -> bool:
     """Whether the verb has that option and takes that method."""
     try:
-        build_parser().parse_args([verb, *VERBS[verb], *words])
+        parser.parse_args([verb, *VERBS[verb], *words])
     except SystemExit:
         return False
     return True
@@ -56,13 +62,13 @@ def idle() -> list[tuple[str, str, Method]]:
 
 @pytest.mark.parametrize("dest", METHODS_OF)
 def test_an_option_of_another_method_is_refused_by_every_verb_that_has_it(
-    dest: str, paceline: Paceline, capsys: pytest.CaptureFixture[str]
+    dest: str, parser: argparse.ArgumentParser, paceline: Paceline, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A lookup depth typed for n-gram, or a vocabulary for a head that has none, is believed to be in the figures."""
     option, seen = f"--{dest.replace('_', '-')}", 0
     for verb, _, method in (each for each in idle() if each[1] == dest):
         words = ["--method", method.value, f"{option}={VALUES[dest]}"]
-        if not takes(verb, *words):
+        if not takes(parser, verb, *words):
             capsys.readouterr()
             continue
         answer = paceline([verb, *VERBS[verb], *words])

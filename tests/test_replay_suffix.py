@@ -16,7 +16,7 @@ from paceline.replay.suffix_oracle import propose_obviously, replay_obviously
 from paceline.traffic.exchange import END_OF_SEQUENCE, TokenStream
 
 COMPILED = hasattr(suffix_kernel.walk, "py_func")
-LOGS = 400 if COMPILED else 30
+LOGS = 150 if COMPILED else 30
 RULE = SuffixRule(depth=24, cached_requests=10_000, factor=1.0, least_probability=0.1, draft_tokens=24)
 
 

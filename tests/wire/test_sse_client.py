@@ -80,7 +80,7 @@ LINES = st.sampled_from(
 STREAMS = st.lists(st.tuples(LINES, st.sampled_from([b"\n", b"\n", b"\r\n", b"\r"]))).map(lambda lines: b"".join(a + b for a, b in lines))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.one_of(STREAMS, st.binary(max_size=60), st.text(alphabet="data: \r\n", max_size=60).map(str.encode)), st.data())
 def test_any_cutting_gives_the_same_events_stamped_with_the_packet_that_completed_them(stream: bytes, data: st.DataObject) -> None:
     """Two runs over two networks measure two servers."""
