@@ -152,6 +152,28 @@ def test_what_came_and_is_damaged_is_refused(changes: dict[str, object]) -> None
         sent_of(came(**changes), {"a": ASK})
 
 
+def test_what_came_without_one_of_its_fields_is_refused() -> None:
+    """One flipped bit in a name ends every resume in an internal fault."""
+    whole = came()
+    for name in (
+        "id",
+        "due_ns",
+        "sent_at_ns",
+        "status",
+        "headers",
+        "ended",
+        "ended_at_ns",
+        "error",
+        "received_bytes",
+        "sent_twice",
+        "at_ns",
+        "sizes",
+    ):
+        told = {key: value for key, value in whole.told.items() if key != name}
+        with pytest.raises(BadInputError, match="damaged"):
+            sent_of(replace(whole, told=told), {"a": ASK})
+
+
 def test_a_key_that_a_server_echoes_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder is sent to a colleague."""
     monkeypatch.setenv("PACELINE_API_KEY", "predicted_n")

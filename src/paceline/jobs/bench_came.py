@@ -71,7 +71,7 @@ def _is_lawful(told: Mapping[str, Any], body_bytes: int) -> bool:
     instants = [told.get("due_ns"), told.get("sent_at_ns"), *told["at_ns"], told.get("ended_at_ns")]
     if not all(_is_size(each) for each in instants) or any(before > after for before, after in pairwise(instants)):
         return False
-    status, headers, error = told.get("status"), told.get("headers"), told.get("error", 0)
+    status, headers, error = told.get("status", ""), told.get("headers"), told.get("error", 0)
     return (
         (status is None or (_is_size(status) and status < 1000))
         and isinstance(headers, dict)
