@@ -101,12 +101,15 @@ def test_llama_server_takes_no_equals_sign() -> None:
     assert read("llama-server --spec-draft-n-max=8").flags == {"--spec-draft-n-max=8": True}
 
 
-def test_the_speculative_json_is_parsed_and_dotted_keys_go_into_it() -> None:
-    """The server takes both forms, together too."""
+def test_the_speculative_json_is_parsed_and_dotted_keys_take_its_place() -> None:
+    """Whoever adds a dotted key to the JSON: vLLM 0.32's parser appends one more value of the dotted keys, and the last value wins."""
+    assert read("""vllm serve m --speculative-config '{"method": "ngram"}'""").speculative == {"method": "ngram"}
     config = read("""vllm serve m --speculative-config '{"method": "ngram"}' --speculative-config.num-speculative-tokens 3 -sc.model d""")
-    assert config.speculative == {"method": "ngram", "num_speculative_tokens": 3}
-    assert "--speculative-config" not in config.flags
-    assert read("vllm serve m --speculative-config.method=mtp --speculative-config.x").speculative == {"method": "mtp", "x": True}
+    assert config.speculative == {"num_speculative_tokens": 3, "model": "d"}
+    assert config.flags["--speculative-config"] == ('{"method": "ngram"}', '{"num_speculative_tokens": 3, "model": "d"}')
+    alone = read("vllm serve m --speculative-config.method=mtp --speculative-config.x")
+    assert alone.speculative == {"method": "mtp", "x": True}
+    assert "--speculative-config" not in alone.flags
 
 
 @pytest.mark.parametrize("text", ["{'method': 1}", "[1]", '"$SPEC"', "{" * 100])

@@ -299,25 +299,23 @@ def _add(flags: Flags, name: str, values: Sequence[str]) -> None:
 
 
 def stated_block(flags: Flags) -> dict[str, Any] | None:
-    """The value of vLLM's --speculative-config, dotted keys too, taken out of the flags; None where it is no JSON object.
+    """The value of vLLM's --speculative-config, taken out of the flags; None where it is no JSON object.
 
-    Of several values it is the last, as vLLM takes it; all of them stay among the flags then.
+    vLLM makes one more value of all dotted keys, behind those given as JSON, and of several values takes the last: nothing is joined. Where
+    there are several, all stay among the flags.
     """
-    given = flags.get("--speculative-config")
-    text = given[-1] if isinstance(given, tuple) and given else given
-    found: dict[str, Any] | None = None
-    if isinstance(text, str):
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            value = None
-        found = value if isinstance(value, dict) else None
-    if found is not None and not isinstance(given, tuple):
-        del flags["--speculative-config"]
-    for name in [each for each in flags if each.startswith("--speculative-config.")]:
-        value = flags.pop(name)
-        found = (found or {}) | {name.partition(".")[2].replace("-", "_"): _json_or_text(value)}
-    return found
+    given = flags.pop("--speculative-config", ())
+    values = given if isinstance(given, tuple) else (given,)
+    dotted = [each for each in flags if each.startswith("--speculative-config.")]
+    if dotted:
+        made = {name.partition(".")[2].replace("-", "_"): _json_or_text(flags.pop(name)) for name in dotted}
+        values = (*values, json.dumps(made))
+    found = _json_or_text(values[-1]) if values else None
+    if len(values) > 1:
+        flags["--speculative-config"] = tuple(str(each) for each in values)
+    elif values and not isinstance(found, dict):
+        flags["--speculative-config"] = values[0]
+    return found if isinstance(found, dict) else None
 
 
 def _json_or_text(value: object) -> Any:
