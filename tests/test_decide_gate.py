@@ -642,6 +642,14 @@ def test_a_shorter_test_of_the_same_requests_has_none_missing(n: int) -> None:
     assert "requests_missing" not in codes(gate(baseline, shorter, policy=DEFAULT_POLICY, rng=rng()))
 
 
+def test_arms_that_were_asked_nothing_have_no_share_missing() -> None:
+    """A rollout that was stopped before its first request ends in a division by zero."""
+    baseline, speculative = (replace(each, requests=()) for each in pair(n=3, step_s=0.012, alphas={"chat": 0.7}))
+    found = codes(gate(baseline, speculative, policy=DEFAULT_POLICY, rng=rng()))
+    assert "zero_finished" in found
+    assert "requests_missing" not in found
+
+
 def test_a_simulated_arm_and_a_measured_one_do_not_compare() -> None:
     """Take the faster of two worlds for each arm, and anything ships."""
     baseline, speculative = pair(n=400, step_s=0.012, alphas={"chat": 0.7})
