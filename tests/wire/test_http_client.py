@@ -284,6 +284,26 @@ def test_a_server_that_closes_after_every_answer_costs_one_second_try_and_no_mor
     assert connections == 5
 
 
+def test_a_connection_that_is_not_kept_is_closed() -> None:
+    """The server ends it while the event loop closes, which is a fault there and ends a measurement that had just finished."""
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(CHUNKED, *chunked(*EVENTS))
+        if exchange.number < 3:
+            await exchange.cut()
+
+    async def main() -> tuple[bool, bool]:
+        async with scripted(answer) as server:
+            http = Http()
+            twice = [(await post(http, server)).sent_twice for _ in range(3)]
+            assert server.client is not None
+            is_open = server.client.is_open
+            http.close()
+            return any(twice), is_open
+
+    assert asyncio.run(main()) == (True, False)
+
+
 def test_a_server_that_closed_a_connection_after_a_pause_still_gets_the_next_one_kept() -> None:
     """One keep-alive that ran out as a request left makes every later request pay for a connection."""
 

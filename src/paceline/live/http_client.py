@@ -139,7 +139,9 @@ class Http:
             received = await connection.exchange(request, timeouts, started)
         finally:
             self._streaming.discard(connection)
-        if connection.is_open and connection.peer not in self._closing_peers:
+        if connection.peer in self._closing_peers:
+            connection.close()  # before the server does: an end that comes while the event loop closes is a fault there
+        elif connection.is_open:
             self._idle.setdefault(connection.peer, []).append(connection)
         return received
 
