@@ -11,6 +11,7 @@ from paceline.checkpoint import Checkpoint
 from paceline.errors import printable
 from paceline.servers.eagle_head import head_findings
 from paceline.servers.lint import ConfigFinding, Severity, worst_first
+from paceline.servers.lint_tables import finding
 
 __all__ = ["pair_findings"]
 
@@ -99,15 +100,14 @@ def _kind(draft: Checkpoint) -> str | None:
 def _method(pair: _Pair, method: str | None, kind: str | None) -> Iterator[ConfigFinding]:
     asked = _family(method, pair.engine)
     if asked is not None and kind is not None and asked != kind:
-        yield ConfigFinding(
-            severity=Severity.ERROR,
-            code="method_of_another_draft",
-            field="method",
-            message=f"method {printable(method)} expects {CALLED[asked]}, and {printable(pair.draft.name)} holds {CALLED[kind]}: it fails "
+        yield finding(
+            Severity.ERROR,
+            "method_of_another_draft",
+            "method",
+            f"method {printable(method)} expects {CALLED[asked]}, and {printable(pair.draft.name)} holds {CALLED[kind]}: it fails "
             "to load, or loads and is never accepted",
             remedy=f"write the method of {CALLED[kind]}, or give {CALLED[asked]}",
-            since=None,
-            until=None,
+            row=None,
         )
 
 
@@ -117,25 +117,23 @@ def _format(pair: _Pair) -> Iterator[ConfigFinding]:
         return
     since = SPECULATORS_SINCE.get(kind)
     if pair.engine != "vllm":
-        yield ConfigFinding(
-            severity=Severity.WARNING,
-            code="speculators_format",
-            field="speculators_model_type",
-            message=f"{printable(pair.draft.name)} is in the speculators format, which is vLLM's; {pair.engine} is not known to read it",
+        yield finding(
+            Severity.WARNING,
+            "speculators_format",
+            "speculators_model_type",
+            f"{printable(pair.draft.name)} is in the speculators format, which is vLLM's; {pair.engine} is not known to read it",
             remedy="take a head in the usual Hugging Face layout, or try it and look at the acceptance before anything else",
-            since=None,
-            until=None,
+            row=None,
         )
     elif since is None or (pair.version is not None and pair.version < since):
         first = "no version read here" if since is None else f"vLLM {_written(since)}"
-        yield ConfigFinding(
-            severity=Severity.ERROR if since is not None else Severity.WARNING,
-            code="speculators_format",
-            field="speculators_model_type",
-            message=f"speculators_model_type {printable(kind)} is read from {first} on",
+        yield finding(
+            Severity.ERROR if since is not None else Severity.WARNING,
+            "speculators_format",
+            "speculators_model_type",
+            f"speculators_model_type {printable(kind)} is read from {first} on",
             remedy="upgrade vLLM, or take a head in the usual Hugging Face layout",
-            since=None,
-            until=None,
+            row=None,
         )
     yield from _verifier(pair)
 
@@ -146,14 +144,13 @@ def _verifier(pair: _Pair) -> Iterator[ConfigFinding]:
     verifier = told.get("verifier") if isinstance(told, dict) else None
     name = verifier.get("name_or_path") if isinstance(verifier, dict) else None
     if isinstance(name, str) and name.rstrip("/").rpartition("/")[2].casefold() != pair.target.name.casefold():
-        yield ConfigFinding(
-            severity=Severity.WARNING,
-            code="other_verifier",
-            field="speculators_config.verifier.name_or_path",
-            message=f"the draft was trained for {printable(name)}, and the target's folder is {printable(pair.target.name)}",
+        yield finding(
+            Severity.WARNING,
+            "other_verifier",
+            "speculators_config.verifier.name_or_path",
+            f"the draft was trained for {printable(name)}, and the target's folder is {printable(pair.target.name)}",
             remedy="make sure that both are one model; a head for another one is hardly accepted",
-            since=None,
-            until=None,
+            row=None,
         )
 
 
@@ -166,28 +163,26 @@ def _length(pair: _Pair, family: str | None, max_model_len: int | None) -> Itera
         beyond = "the server does not draft at all"  # 0.32.0 v1/worker/gpu_model_runner.py:4288
     else:
         beyond = "the server was seen to crash (vllm#57941)" if crashes else "drafts are worse than none (sglang#6783)"
-    yield ConfigFinding(
-        severity=Severity.ERROR if crashes else Severity.WARNING,
-        code="draft_shorter_than_target",
-        field="max_model_len",
-        message=f"the draft knows {known} positions and requests may have {served}: beyond the draft's end {beyond}",
+    yield finding(
+        Severity.ERROR if crashes else Severity.WARNING,
+        "draft_shorter_than_target",
+        "max_model_len",
+        f"the draft knows {known} positions and requests may have {served}: beyond the draft's end {beyond}",
         remedy=f"cap the server at {known} tokens (vLLM: --max-model-len {known}), in both arms, or take a draft with a longer context",
-        since=None,
-        until=None,
+        row=None,
     )
 
 
 def _tensor_parallel(draft: Checkpoint, gpus: int | None) -> Iterator[ConfigFinding]:
     heads = draft.size("num_attention_heads")
     if gpus is not None and heads is not None and heads % gpus:
-        yield ConfigFinding(
-            severity=Severity.ERROR,
-            code="draft_heads_do_not_divide",
-            field="draft_tensor_parallel_size",
-            message=f"{heads} attention heads of the draft cannot be split over {gpus} GPUs",
+        yield finding(
+            Severity.ERROR,
+            "draft_heads_do_not_divide",
+            "draft_tensor_parallel_size",
+            f"{heads} attention heads of the draft cannot be split over {gpus} GPUs",
             remedy="split the draft over a number of GPUs that divides them, 1 where the method takes it",
-            since=None,
-            until=None,
+            row=None,
         )
 
 
@@ -197,38 +192,35 @@ def _vocabulary(pair: _Pair) -> Iterator[ConfigFinding]:
     ours, theirs = pair.target.vocabulary, pair.draft.vocabulary
     sizes = f"the target's vocabulary is {ours} and the draft's {theirs}"
     if other is not None and other[0] > FEW_TOKENS_SHARE:
-        yield ConfigFinding(
-            severity=Severity.ERROR,
-            code="other_tokenizer",
-            field="model",
-            message=f"{other[1]}: two tokenizers",
+        yield finding(
+            Severity.ERROR,
+            "other_tokenizer",
+            "model",
+            f"{other[1]}: two tokenizers",
             remedy="take a draft of the target's own family; vLLM from 0.25.0 on can translate (use_heterogeneous_vocab), at a cost",
-            since=None,
-            until=None,
+            row=None,
         )
     elif other is not None:
-        yield ConfigFinding(
-            severity=Severity.WARNING,
-            code="some_tokens_differ",
-            field="model",
-            message=f"{other[1]}: drafts of those are never accepted, or mean something else",
+        yield finding(
+            Severity.WARNING,
+            "some_tokens_differ",
+            "model",
+            f"{other[1]}: drafts of those are never accepted, or mean something else",
             remedy="fine where they are special tokens that answers do not hold; look at them",
-            since=None,
-            until=None,
+            row=None,
         )
     if ours is None or theirs is None or ours == theirs:
         return
     padded = other is None and (_same_tokens(pair) or abs(ours - theirs) <= PADDED_SHARE * max(ours, theirs))
     refused = pair.engine == "vllm" or not padded
-    yield ConfigFinding(
-        severity=Severity.ERROR if refused else Severity.WARNING,
-        code="vocabulary_sizes_differ",
-        field="model",
-        message=f"{sizes}: " + (f"padding, as it seems, {_padding(pair)}" if padded else "two tokenizers"),
+    yield finding(
+        Severity.ERROR if refused else Severity.WARNING,
+        "vocabulary_sizes_differ",
+        "model",
+        f"{sizes}: " + (f"padding, as it seems, {_padding(pair)}" if padded else "two tokenizers"),
         remedy="take a draft with the target's vocabulary size"
         + (", or pad the smaller embedding and output layer to the larger with zeros" if padded else ", one of its own family"),
-        since=None,
-        until=None,
+        row=None,
     )
 
 
@@ -267,28 +259,26 @@ def _own_ends(draft: Checkpoint) -> Iterator[ConfigFinding]:
         if needed and draft.tensors is not None and draft.tensor(name) is None
     ]
     if lacks:
-        yield ConfigFinding(
-            severity=Severity.ERROR,
-            code="missing_tensor",
-            field=lacks[0],
-            message=f"the draft model has no {' and no '.join(lacks)}: it is no whole model, or only part of one",
+        yield finding(
+            Severity.ERROR,
+            "missing_tensor",
+            lacks[0],
+            f"the draft model has no {' and no '.join(lacks)}: it is no whole model, or only part of one",
             remedy="download it again, or write the method of the head that it is",
-            since=None,
-            until=None,
+            row=None,
         )
 
 
 def _size(target: Checkpoint, draft: Checkpoint) -> Iterator[ConfigFinding]:
     if target.stored_bytes and draft.stored_bytes and draft.stored_bytes >= target.stored_bytes:
-        yield ConfigFinding(
-            severity=Severity.WARNING,
-            code="draft_as_large_as_target",
-            field="model",
-            message=f"the draft's weights have {draft.stored_bytes / 1e9:.2f} GB and the target's {target.stored_bytes / 1e9:.2f} GB: "
+        yield finding(
+            Severity.WARNING,
+            "draft_as_large_as_target",
+            "model",
+            f"the draft's weights have {draft.stored_bytes / 1e9:.2f} GB and the target's {target.stored_bytes / 1e9:.2f} GB: "
             "no acceptance makes that faster",
             remedy="take a draft of at most a tenth of the target",
-            since=None,
-            until=None,
+            row=None,
         )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from paceline.checkpoint import Checkpoint
 from paceline.errors import printable
 from paceline.servers.lint import ConfigFinding, Severity
+from paceline.servers.lint_tables import finding
 
 __all__ = ["default_auxiliary_layers", "head_findings"]
 
@@ -60,15 +61,14 @@ def _auxiliary(target: Checkpoint, head: Checkpoint, engine: str) -> Iterator[Co
     shifted = None if layers is None else tuple(each - 1 for each in default_auxiliary_layers(layers))
     if engine == "vllm" and numbers is not None and numbers == shifted:
         right = ", ".join(str(each + 1) for each in numbers)
-        yield ConfigFinding(
-            severity=Severity.WARNING,
-            code="auxiliary_layers_off_by_one",
-            field="eagle_aux_hidden_state_layer_ids",
-            message=f"layers {', '.join(map(str, numbers))} are the usual ones counted from 0, as SGLang and SpecForge write them; "
+        yield finding(
+            Severity.WARNING,
+            "auxiliary_layers_off_by_one",
+            "eagle_aux_hidden_state_layer_ids",
+            f"layers {', '.join(map(str, numbers))} are the usual ones counted from 0, as SGLang and SpecForge write them; "
             "vLLM takes number k as the state after k layers and would listen one layer too early",
             remedy=f"if the head was trained on the usual layers, write {right} in its config.json, and compare acceptance with both",
-            since=None,
-            until=None,
+            row=None,
         )
     yield from _width(target, head, count=DEFAULT_COUNT if numbers is None else len(numbers))
 
@@ -170,8 +170,8 @@ def _shared_ends(target: Checkpoint, head: Checkpoint) -> Iterator[ConfigFinding
 
 
 def _error(code: str, field: str, message: str, remedy: str) -> ConfigFinding:
-    return ConfigFinding(severity=Severity.ERROR, code=code, field=field, message=message, remedy=remedy, since=None, until=None)
+    return finding(Severity.ERROR, code, field, message, remedy=remedy, row=None)
 
 
 def _warning(code: str, field: str, message: str, remedy: str) -> ConfigFinding:
-    return ConfigFinding(severity=Severity.WARNING, code=code, field=field, message=message, remedy=remedy, since=None, until=None)
+    return finding(Severity.WARNING, code, field, message, remedy=remedy, row=None)
