@@ -61,10 +61,7 @@ def wilson(*, successes: float, n: int, confidence: float) -> Estimate:
         BadInputError: more successes than trials.
 
     """
-    if n == 0:
-        raise NoEvidenceError("no trials, so there is no share")
-    if not 0 <= successes <= n:
-        raise BadInputError(f"{successes!r} successes in {n!r} trials")
+    _need_trials(successes, n)
     share, z = successes / n, float(ndtri((1 + confidence) / 2))
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z * sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
@@ -82,14 +79,18 @@ def exact_share(*, successes: int, n: int, confidence: float) -> Estimate:
         BadInputError: more successes than trials.
 
     """
-    if n == 0:
-        raise NoEvidenceError("no trials, so there is no share")
-    if not 0 <= successes <= n:
-        raise BadInputError(f"{successes!r} successes in {n!r} trials")
+    _need_trials(successes, n)
     tail = (1 - confidence) / 2
     low = float(betaincinv(successes, n - successes + 1, tail)) if successes else 0.0
     high = float(betaincinv(successes + 1, n - successes, 1 - tail)) if successes < n else 1.0
     return Estimate(value=successes / n, low=low, high=high, confidence=confidence, n=n)
+
+
+def _need_trials(successes: float, n: int) -> None:
+    if n == 0:
+        raise NoEvidenceError("no trials, so there is no share")
+    if not 0 <= successes <= n:
+        raise BadInputError(f"{successes!r} successes in {n!r} trials")
 
 
 def ratio_of_sums(
