@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from paceline.errors import BadInputError
 from paceline.report.evidence import replayed_dict, replayed_text
 from paceline.report.heads import head_dict, head_text
 from paceline.speculation.method import Method
+
+if TYPE_CHECKING:
+    from paceline.jobs.target_states import LogAsked
 
 __all__ = ["engine_needed", "run_neural_replay", "run_train_eagle3"]
 
@@ -42,20 +46,25 @@ def engine_needed() -> Iterator[None]:
         raise BadInputError(f"this needs {fault.name}, which is not installed; install paceline with its extra: paceline[engine]") from None
 
 
-def run_train_eagle3(options: argparse.Namespace) -> int:
-    """`train-eagle3`: the head is the result, its figures are printed."""
+def _log_asked(options: argparse.Namespace) -> "LogAsked":
+    """The exchanges that were asked for, answered by the target or as logged."""
     with engine_needed():
-        from paceline.engine.train_eagle3.training import Settings
-        from paceline.jobs.draft_heads import HeadAsked, train_head
         from paceline.jobs.target_states import LogAsked
-    log = LogAsked(
+    return LogAsked(
         target=options.target,
-        logs=tuple(options.logs),
+        logs=tuple(Path(each) for each in options.logs),
         segment_rule=options.segment_rule,
         segment_field=options.segment_field,
         logged_answers=options.logged_answers,
         max_tokens=options.max_tokens,
     )
+
+
+def run_train_eagle3(options: argparse.Namespace) -> int:
+    """`train-eagle3`: the head is the result, its figures are printed."""
+    with engine_needed():
+        from paceline.engine.train_eagle3.training import Settings
+        from paceline.jobs.draft_heads import HeadAsked, train_head
     settings = Settings(
         epochs=options.epochs,
         rows=options.rows,
@@ -70,7 +79,7 @@ def run_train_eagle3(options: argparse.Namespace) -> int:
         seed=options.seed,
     )
     asked = HeadAsked(
-        log=log,
+        log=_log_asked(options),
         aux_layers=options.aux_layers,
         draft_vocab=options.draft_vocab,
         intermediate=options.intermediate,
@@ -90,15 +99,6 @@ def run_neural_replay(options: argparse.Namespace) -> int:
         raise BadInputError(f"--method {options.method} needs the folders of both models: give --target DIR and --draft DIR")
     with engine_needed():
         from paceline.jobs.draft_heads import Drafting, neural_replay
-        from paceline.jobs.target_states import LogAsked
-    log = LogAsked(
-        target=options.target,
-        logs=tuple(Path(each) for each in options.logs),
-        segment_rule=options.segment_rule,
-        segment_field=options.segment_field,
-        logged_answers=options.logged_answers,
-        max_tokens=options.max_tokens,
-    )
     method = Method(options.method)
     drafting = Drafting(
         method=method,
@@ -108,7 +108,7 @@ def run_neural_replay(options: argparse.Namespace) -> int:
         seed=options.seed,
     )
     with bars() as bar, tempfile.TemporaryDirectory() as scratch:
-        groups, seen = neural_replay(log, drafting, folder=options.states or Path(scratch), step=say, bar=bar)
+        groups, seen = neural_replay(_log_asked(options), drafting, folder=options.states or Path(scratch), step=say, bar=bar)
     exchanges = sum(map(len, groups.values()))
     body = replayed_dict(groups, confidence=CONFIDENCE, rng=np.random.default_rng(options.seed))
     answered = "the log's own answers" if options.logged_answers else "the target answered every prompt at temperature 0"
