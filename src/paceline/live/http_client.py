@@ -1,8 +1,9 @@
 """An HTTP client that stamps every packet when it comes and reads it later.
 
 Rules.
-- `data_received` notes (perf_counter_ns, bytes) and looks for an empty line; HTTP is parsed when the end is suspected, when headers
+- A packet is noted as (perf_counter_ns, bytes) and looked through for an empty line; HTTP is parsed when the end is suspected, when headers
   are still missing, or when the stream is over. So each packet is parsed once, and none before it was stamped.
+- On Linux the stamp of plain HTTP is the kernel's (`PacketReader`); elsewhere and under TLS it is taken when the packet is handed over.
 - What a stream ends in is a value (`StreamEnd`), not an exception: refused, cut, timed out, cancelled.
 - Connections stay open between requests. A server may close an idle one just when a request is written to it; where nothing came back on
   a connection that had served before, the request is sent once more on a fresh one, and `Received.sent_twice` says so.
@@ -22,6 +23,7 @@ from time import perf_counter_ns
 from paceline.errors import ServerFaultError, ascii_controls
 from paceline.live.http_connection import Connection, Received, StreamEnd, Timeouts
 from paceline.live.http_message import Address, address_of, request_bytes
+from paceline.live.packet_reader import PacketReader
 
 __all__ = ["Http", "Response"]
 
@@ -42,6 +44,7 @@ class Http:
 
     def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
+        self._reader: PacketReader | None = None
         self._idle: dict[tuple[bool, str, int], list[Connection]] = {}
         self._closing_peers: set[tuple[bool, str, int]] = set()
         self._streaming: set[Connection] = set()
@@ -95,6 +98,9 @@ class Http:
             for each in pool:
                 each.close()
         self._idle.clear()
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
     async def _send(self, address: Address, request: bytes, timeouts: Timeouts, started: Callable[[Connection], None] | None) -> Received:
         connection = self._take_idle(address)
@@ -129,6 +135,9 @@ class Http:
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(lambda: Connection(address.peer), address.host, address.port, ssl=tls)
         self._tls = tls or self._tls
+        if tls is None and PacketReader.is_possible():
+            self._reader = self._reader or PacketReader()
+            connection.read_by(self._reader)
         return connection
 
     async def _over(

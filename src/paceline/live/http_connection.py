@@ -1,5 +1,7 @@
 """One connection, one request at a time: packets are stamped on receipt and parsed when there is a reason to.
 
+Packets come from the event loop, or with the kernel's stamps from a `PacketReader`.
+
 A reply ends by its own framing (a last chunk, a stated length) or, where it has none, with the connection. A last chunk ends in an empty
 line, so a packet with one is a reason to look; so is one too short to tell, and one before the headers are known. The usual end of an
 event stream, its end mark and the last chunk, is known by its bytes (`USUAL_END`): no JSON holds a line feed, so nothing else looks
@@ -17,6 +19,7 @@ from typing import cast
 
 from paceline.errors import ascii_controls
 from paceline.live.http_message import NotHttpError, Packet, Reply
+from paceline.live.packet_reader import PacketReader, Source
 
 __all__ = ["Connection", "Received", "StreamEnd", "Timeouts"]
 
@@ -98,9 +101,12 @@ class Connection(asyncio.Protocol):
         "_data",
         "_done",
         "_due_bytes",
+        "_fault",
         "_fed",
+        "_reader",
         "_received_bytes",
         "_reply",
+        "_source",
         "_timeouts",
         "_timer",
         "_transport",
@@ -114,6 +120,9 @@ class Connection(asyncio.Protocol):
         self.idle_since_ns = 0
         self.sent_at_ns = 0
         self._transport: asyncio.Transport | None = None
+        self._reader: PacketReader | None = None
+        self._source: Source | None = None
+        self._fault: OSError | None = None
         self._done: asyncio.Future[Received] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._at_ns: list[int] = []
@@ -138,9 +147,20 @@ class Connection(asyncio.Protocol):
         """Called by the event loop."""
         self._transport = cast("asyncio.Transport", transport)
 
+    def read_by(self, reader: PacketReader) -> None:
+        """Have `reader` read the socket from now on, instead of the event loop. The connection must be open, plain and idle."""
+        assert self._transport is not None
+        self._transport.pause_reading()
+        self._reader = reader
+        self._source = reader.add(self._transport.get_extra_info("socket").fileno(), self.packet_received, self._ended_by_peer)
+
     def data_received(self, data: bytes) -> None:
-        """Called by the event loop: stamp first, think later. (`in` would raise and catch an error inside.)"""
-        self._at_ns.append(perf_counter_ns())
+        """Called by the event loop: stamp first, think later."""
+        self.packet_received(perf_counter_ns(), data)
+
+    def packet_received(self, at_ns: int, data: bytes) -> None:
+        """A packet that came at `at_ns`. (`in` would raise and catch an error inside.)"""
+        self._at_ns.append(at_ns)
         self._data.append(data)
         self._received_bytes += len(data)
         if self._received_bytes >= self._due_bytes or data.find(EMPTY_LINE) >= 0 or len(data) < 4:
@@ -148,9 +168,11 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop: the end of a reply that has no other, or a cut."""
+        self._release()
         self._transport = None
         if self._done is None:
             return
+        exc = exc or self._fault
         error = self._read_on()
         if (error is None and self._reply.status is not None and not self._reply.framed and exc is None) or self._reply.complete:
             self._finish(StreamEnd.COMPLETE, None)
@@ -185,8 +207,19 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close at once."""
+        self._release()
         if self._transport is not None:
             self._transport.abort()
+
+    def _ended_by_peer(self, fault: OSError | None) -> None:
+        self._fault = fault
+        self.close()
+
+    def _release(self) -> None:
+        """Stop reading the socket ourselves, if we do."""
+        if self._reader is not None and self._source is not None:
+            self._reader.remove(self._source)
+            self._source = None
 
     def _look(self) -> None:
         """Parse what is there, and end the exchange if that was all."""

@@ -1,0 +1,149 @@
+"""`live/packet_reader` over loopback sockets: when packets came, whatever kept the event loop, and how a connection ends."""
+
+import asyncio
+import select
+import socket
+import struct
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+
+import pytest
+
+from paceline.live.event_loop import run_in_loop
+from paceline.live.packet_reader import PacketReader
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not stamp packets")
+
+
+@dataclass
+class Heard:
+    """What a reader handed over of one socket."""
+
+    packets: list[tuple[int, bytes]] = field(default_factory=list)
+    ends: list[OSError | None] = field(default_factory=list)
+
+    def packet(self, at_ns: int, data: bytes) -> None:
+        """Keep a packet."""
+        self.packets.append((at_ns, data))
+
+    async def until(self, *, packets: int = 0, ends: int = 0) -> None:
+        """Wait for so many."""
+        async with asyncio.timeout(10):
+            while len(self.packets) < packets or len(self.ends) < ends:
+                await asyncio.sleep(0)
+
+
+@contextmanager
+def connected() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Two ends of a TCP connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ours = socket.create_connection(listening.getsockname())
+        theirs, _ = listening.accept()
+    theirs.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with ours, theirs:
+        yield ours, theirs
+
+
+@asynccontextmanager
+async def reader() -> AsyncIterator[PacketReader]:
+    found = PacketReader()
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def test_a_stamp_says_when_a_packet_came_and_not_when_its_turn_came() -> None:
+    """A client that is busy with 255 other streams would call its own queue the server's stall."""
+
+    async def exchange() -> None:
+        heard = Heard()
+        with connected() as (ours, theirs):
+            async with reader() as reading:
+                reading.add(ours.fileno(), heard.packet, heard.ends.append)
+                for number in range(1, 4):
+                    sent_at_ns = perf_counter_ns()
+                    theirs.send(b"now")
+                    select.select([ours], [], [], 10)  # the event loop is kept
+                    came_before_ns = perf_counter_ns()
+                    await heard.until(packets=number)
+                    assert sent_at_ns - 1_000_000 < heard.packets[-1][0] < came_before_ns
+
+    run_in_loop(exchange())
+
+
+def test_all_sockets_that_have_something_are_read_and_none_is_mixed_up() -> None:
+    """One user's answer would be another's."""
+
+    async def exchange() -> None:
+        with connected() as (one, its_peer), connected() as (other, others_peer):
+            first, second = Heard(), Heard()
+            async with reader() as reading:
+                reading.add(one.fileno(), first.packet, first.ends.append)
+                reading.add(other.fileno(), second.packet, second.ends.append)
+                others_peer.send(b"other")
+                its_peer.send(b"one")
+                await first.until(packets=1)
+                await second.until(packets=1)
+        assert [first.packets[0][1], second.packets[0][1]] == [b"one", b"other"]
+        assert first.packets[0][0] >= second.packets[0][0] - 1_000_000
+
+    run_in_loop(exchange())
+
+
+def test_bytes_that_the_kernel_does_not_stamp_get_the_instant_of_reading() -> None:
+    """A system without such stamps would get none at all."""
+
+    async def exchange() -> None:
+        ours, theirs = socket.socketpair()  # a Unix socket: no packets, no stamps
+        heard = Heard()
+        with ours, theirs:
+            async with reader() as reading:
+                reading.add(ours.fileno(), heard.packet, heard.ends.append)
+                sent_at_ns = perf_counter_ns()
+                theirs.send(b"now")
+                await heard.until(packets=1)
+        assert sent_at_ns <= heard.packets[0][0] <= perf_counter_ns()
+
+    run_in_loop(exchange())
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_close_and_a_broken_connection_are_told_apart(broken: bool) -> None:
+    """An answer that ends with its connection would pass for complete when the server died."""
+
+    async def exchange() -> None:
+        heard = Heard()
+        with connected() as (ours, theirs):
+            async with reader() as reading:
+                reading.add(ours.fileno(), heard.packet, heard.ends.append)
+                if broken:
+                    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                theirs.close()
+                await heard.until(ends=1)
+        assert isinstance(heard.ends[0], ConnectionResetError) if broken else heard.ends[0] is None
+
+    run_in_loop(exchange())
+
+
+def test_what_is_removed_is_read_no_more_and_may_be_removed_again() -> None:
+    """A cancelled request's packets would go to the next one, or a second close would end the run."""
+
+    async def exchange() -> None:
+        heard, other = Heard(), Heard()
+        with connected() as (ours, theirs), connected() as (second, its_peer):
+            async with reader() as reading:
+                source = reading.add(ours.fileno(), heard.packet, heard.ends.append)
+                reading.remove(source)
+                reading.remove(source)
+                reading.add(second.fileno(), other.packet, other.ends.append)
+                theirs.send(b"too late")
+                its_peer.send(b"in time")
+                await other.until(packets=1)
+            reading.close()
+        assert (heard.packets, other.packets[0][1]) == ([], b"in time")
+
+    run_in_loop(exchange())
