@@ -169,7 +169,7 @@ class _EagleDrafting:
         return growing.best(tree.nodes)[0] if self._temperature == 0 else growing.first(tree.nodes)
 
     def _children(self, hidden: Tensor, growing: GrowingTree, chance: Chance) -> tuple[Tensor, Tensor]:
-        """The target's ids of the frontier's children and their log-probabilities [frontier, topk]; `hidden` is what the head gave there."""
+        """The target's ids of the frontier's children and their log-probabilities [frontier, topk]; `hidden` is what the head gave."""
         logits = wide(self._head.logits(hidden))
         if self._temperature == 0:
             best = torch.log_softmax(logits, dim=-1).topk(growing.topk)
