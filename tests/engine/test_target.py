@@ -137,7 +137,7 @@ def test_pickled_weights_are_not_opened(tmp_path: Path) -> None:
     """A pickle runs whatever its author wanted on the machine of whoever loads it."""
     folder = model_folder(tmp_path)
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(BadInputError, match="pickled weights"):
+    with pytest.raises(BadInputError, match="as a pickle only"):
         load_target(folder, dtype=torch.float32, device=CPU)
 
 
@@ -158,7 +158,7 @@ def test_a_cut_file_is_refused(tmp_path: Path) -> None:
     folder = model_folder(tmp_path)
     whole = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(BadInputError, match="no complete safetensors file"):
+    with pytest.raises(BadInputError, match="but its header places tensors"):
         load_target(folder, dtype=torch.float32, device=CPU)
 
 

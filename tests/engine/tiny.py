@@ -14,7 +14,18 @@ from transformers import AutoModelForCausalLM, GPTNeoXConfig, LlamaConfig, Mistr
 from paceline.engine.eagle3 import Eagle3Head, eagle3_config
 from paceline.engine.target import Target, load_target
 
-__all__ = ["CPU", "SIZES", "eagle1_folder", "eagle3_folder", "eagle3_settings", "model_folder", "tiny_target"]
+__all__ = [
+    "CPU",
+    "SIZES",
+    "eagle1_folder",
+    "eagle1_settings",
+    "eagle1_tensors",
+    "eagle3_folder",
+    "eagle3_settings",
+    "eagle3_tensors",
+    "model_folder",
+    "tiny_target",
+]
 
 CPU = torch.device("cpu")
 SIZES: dict[str, Any] = {
@@ -79,7 +90,7 @@ def eagle3_settings(**changes: Any) -> dict[str, Any]:
         "draft_vocab_size": 5,
         "architectures": ["LlamaForCausalLMEagle3"],
         "rms_norm_eps": 1e-6,
-        "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 4]},
+        "eagle_aux_hidden_state_layer_ids": [0, 2, 4],
         **changes,
     }
 
@@ -104,24 +115,37 @@ def eagle3_folder(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def eagle1_folder(folder: Path, *, bias: bool = True) -> Path:
-    """A folder with an EAGLE head in EAGLE's own layout."""
-    folder.mkdir(exist_ok=True)
-    hidden, intermediate = SIZES["hidden_size"], SIZES["intermediate_size"]
-    q, kv = SIZES["num_attention_heads"] * SIZES["head_dim"], SIZES["num_key_value_heads"] * SIZES["head_dim"]
+def eagle1_settings(**changes: Any) -> dict[str, Any]:
+    """An EAGLE head's config.json as EAGLE's own repository has it."""
+    return {**SIZES, "num_hidden_layers": 1, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "rms_norm_eps": 1e-6, **changes}
+
+
+def eagle1_tensors(settings: dict[str, Any]) -> dict[str, Tensor]:
+    """Random weights for it, under the names of that layout."""
     torch.manual_seed(6)
-    shapes = {
-        "fc.weight": (hidden, 2 * hidden),
-        "layers.0.self_attn.q_proj.weight": (q, hidden),
-        "layers.0.self_attn.k_proj.weight": (kv, hidden),
-        "layers.0.self_attn.v_proj.weight": (kv, hidden),
-        "layers.0.self_attn.o_proj.weight": (hidden, q),
-        "layers.0.mlp.gate_proj.weight": (intermediate, hidden),
-        "layers.0.mlp.up_proj.weight": (intermediate, hidden),
-        "layers.0.mlp.down_proj.weight": (hidden, intermediate),
-        "layers.0.post_attention_layernorm.weight": (hidden,),
-        **({"fc.bias": (hidden,)} if bias else {}),
-    }
-    (folder / "config.json").write_text(json.dumps({**SIZES, "num_hidden_layers": 1, "rms_norm_eps": 1e-6}))
-    save_file({name: torch.randn(shape) * 0.4 for name, shape in shapes.items()}, folder / "model.safetensors")
+    hidden, intermediate = settings["hidden_size"], settings["intermediate_size"]
+    q, kv = settings["num_attention_heads"] * settings["head_dim"], settings["num_key_value_heads"] * settings["head_dim"]
+    shapes: dict[str, tuple[int, ...]] = {"fc.weight": (hidden, 2 * hidden), **({"fc.bias": (hidden,)} if settings.get("bias") else {})}
+    for number in range(settings["num_hidden_layers"]):
+        layer = {
+            "self_attn.q_proj.weight": (q, hidden),
+            "self_attn.k_proj.weight": (kv, hidden),
+            "self_attn.v_proj.weight": (kv, hidden),
+            "self_attn.o_proj.weight": (hidden, q),
+            "mlp.gate_proj.weight": (intermediate, hidden),
+            "mlp.up_proj.weight": (intermediate, hidden),
+            "mlp.down_proj.weight": (hidden, intermediate),
+            "post_attention_layernorm.weight": (hidden,),
+            **({"input_layernorm.weight": (hidden,)} if number else {}),
+        }
+        shapes |= {f"layers.{number}.{name}": shape for name, shape in layer.items()}
+    return {name: torch.randn(shape) * 0.4 for name, shape in shapes.items()}
+
+
+def eagle1_folder(folder: Path, **changes: Any) -> Path:
+    """A folder with an EAGLE head in EAGLE's own layout, `fc` with a bias."""
+    folder.mkdir(exist_ok=True)
+    settings = eagle1_settings(**{"bias": True, **changes})
+    (folder / "config.json").write_text(json.dumps(settings))
+    save_file(eagle1_tensors(settings), folder / "model.safetensors")
     return folder

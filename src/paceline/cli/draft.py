@@ -66,7 +66,11 @@ def _add_generate(verbs: Verbs) -> None:
         "--tree", type=tree, default=None, metavar="D,T,N", help="of an EAGLE head: depth, children per node, nodes verified"
     )
     drafting.add_argument(
-        "--draft-temperature", type=not_negative, default=0.0, metavar="T", help="of a chain: 0 drafts the likeliest tokens (default 0)"
+        "--draft-temperature",
+        type=not_negative,
+        default=0.0,
+        metavar="T",
+        help="0 drafts the likeliest tokens, above they are drawn (default 0)",
     )
     add_ngram(drafting)
     add_suffix(parser)

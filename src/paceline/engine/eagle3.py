@@ -11,31 +11,37 @@ own output where the target has not been there yet. It gives the next hidden sta
 Draft id i is the target's id i + d2t[i]. The head attends over whatever its caller says (a cache, a whole text, a text unrolled for
 training), so `forward` takes attention as a function.
 
-Published checkpoints differ in spelling: SGLang and SpecForge (and EAGLE's own, once converted to safetensors) write `midlayer.`, the
-`speculators` library `layers.0.` and a nested configuration, where norm_before_residual is true unless said otherwise. The hidden states'
-layers are numbered as vLLM numbers them: index k is the residual stream after k layers. Where the configuration names none, they are
-2, L // 2 and L − 3.
+Variants: the residual may start behind `hidden_norm`; what `fc` reads may be normed, as one vector (`input_norm`) or layer by layer
+(`fc_norm`); the next hidden state may be the normed one (`norm_output`); the head's hidden size may be another than the target's, and then
+it has embeddings of its own.
+
+Published checkpoints differ in spelling (`head_tensors`) and in how they number the target's layers. Here index k is the residual stream
+after k layers, as vLLM and the speculators format mean `eagle_aux_hidden_state_layer_ids` beside the sizes. Within `eagle_config` the key
+is SGLang's and SpecForge's and counts the layers' outputs from 0, k − 1. Where nothing is named, all read 2, L // 2 and L − 3. In the
+speculators format norm_before_residual is true unless said otherwise.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from paceline.engine.checkpoint import Checkpoint, open_checkpoint
-from paceline.engine.decoder_layer import Attend, Attention, Mlp, Norm, Projection
+from paceline.engine.checkpoint import open_checkpoint
+from paceline.engine.decoder_layer import Attend, Attention, AttentionParts, Mlp, Norm, Projection
+from paceline.engine.head_tensors import HeadTensors, attention_parts, layer_config, telling_the_kind
 from paceline.engine.llama import LlamaShape, llama_shape
 from paceline.engine.rotary import Rotary
 from paceline.engine.rows import Answered
 from paceline.engine.target import Target
 from paceline.errors import BadInputError, printable
+from paceline.servers.draft_kind import EAGLE3
 
 __all__ = ["Eagle3Config", "Eagle3Head", "LoadedEagle3", "default_aux_layers", "eagle3_config", "load_eagle3"]
 
-UNSUPPORTED = ("fc_norm", "parallel_drafting", "norm_output")
+AUXILIARY = "eagle_aux_hidden_state_layer_ids"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +56,10 @@ class Eagle3Config:
         aux_layers: layers of the target that it reads, index k after k layers.
         norm_before_residual: whether the residual starts behind `hidden_norm`.
         norm_before_fc: whether what `fc` reads is normed before, as one vector.
-        attention_bias: whether queries, keys and values have a bias.
+        fc_norm: whether it is normed before, layer by layer.
+        fc_bias: whether `fc` has a bias.
+        norm_output: whether the next hidden state is the normed one.
+        attention: which tensors its attention has.
         logit_scale: what the logits are multiplied with.
         rope: the configuration's keys that say how positions are embedded, as in config.json.
 
@@ -63,7 +72,10 @@ class Eagle3Config:
     aux_layers: tuple[int, ...]
     norm_before_residual: bool
     norm_before_fc: bool
-    attention_bias: bool
+    fc_norm: bool
+    fc_bias: bool
+    norm_output: bool
+    attention: AttentionParts
     logit_scale: float
     rope: Mapping[str, Any]
 
@@ -83,30 +95,47 @@ def eagle3_config(config: Mapping[str, Any], *, target_layers: int) -> Eagle3Con
     is_speculators = "speculators_model_type" in config
     if is_speculators and config["speculators_model_type"] != "eagle3":
         raise BadInputError(f"the checkpoint is of kind {printable(config['speculators_model_type'])}, not eagle3")
-    layer = {**config, **(config.get("transformer_layer_config") or {})}
-    nested = config.get("eagle_config") or {}
-    if odd := [name for name in UNSUPPORTED if config.get(name)]:
-        raise BadInputError(f"the head's configuration asks for {odd[0]}, which is not supported here")
-    if int(layer.get("num_hidden_layers", 1)) != 1:
-        raise BadInputError(f"the head has {printable(layer['num_hidden_layers'])} layers; one is supported here")
+    layer, nested = layer_config(config), config.get("eagle_config") or {}
     try:
+        _need_supported(config, layer, nested)
         shape = llama_shape(layer)
         vocab = int(layer["vocab_size"])
-        aux = config.get("eagle_aux_hidden_state_layer_ids") or nested.get("eagle_aux_hidden_state_layer_ids")
+        bias = bool(layer.get("attention_bias", False))
         return Eagle3Config(
             shape=shape,
             target_hidden=int(config.get("target_hidden_size") or shape.hidden),
             vocab=vocab,
             draft_vocab=int(config.get("draft_vocab_size") or vocab),
-            aux_layers=tuple(int(each) for each in aux) if aux else default_aux_layers(target_layers),
+            aux_layers=_aux_layers(config, nested) or default_aux_layers(target_layers),
             norm_before_residual=bool(config.get("norm_before_residual", is_speculators)),
             norm_before_fc=bool(nested.get("norm_before_fc", config.get("norm_before_fc", False))),
-            attention_bias=bool(layer.get("attention_bias", False)),
+            fc_norm=bool(config.get("fc_norm", False)),
+            fc_bias=bool(config.get("bias", False)),
+            norm_output=bool(config.get("norm_output", False)),
+            attention=AttentionParts(bias=bias, out_bias=bias, head_norms=False),
             logit_scale=float(layer.get("logit_scale", 1.0)),
             rope={name: value for name, value in layer.items() if name.startswith(("rope_", "max_position", "num_attention_heads"))},
         )
-    except (KeyError, TypeError, ValueError) as fault:
+    except (KeyError, TypeError, ValueError, AttributeError) as fault:
         raise BadInputError(f"the configuration of the head lacks or misstates {printable(str(fault))}; it is no EAGLE-3 head's") from None
+
+
+def _need_supported(config: Mapping[str, Any], layer: Mapping[str, Any], nested: Mapping[str, Any]) -> None:
+    if config.get("parallel_drafting"):
+        raise BadInputError("the head's configuration asks for parallel_drafting, which is not supported here")
+    if not nested.get("use_aux_hidden_state", True):
+        raise BadInputError(
+            "the head reads the target's last hidden state only (use_aux_hidden_state is false), which is not supported here"
+        )
+    if int(layer.get("num_hidden_layers", 1)) != 1:
+        raise BadInputError(f"the head has {printable(layer['num_hidden_layers'])} layers; one is supported here")
+
+
+def _aux_layers(config: Mapping[str, Any], nested: Mapping[str, Any]) -> tuple[int, ...]:
+    """The target's layers that the configuration names, by the number of layers done; empty where it names none."""
+    if stated := config.get(AUXILIARY):
+        return tuple(int(each) for each in stated)
+    return tuple(int(each) + 1 for each in nested.get(AUXILIARY) or ())
 
 
 class _MidLayer(nn.Module):
@@ -115,7 +144,7 @@ class _MidLayer(nn.Module):
     def __init__(self, config: Eagle3Config) -> None:
         super().__init__()
         shape = config.shape
-        self.self_attn = Attention(shape, inputs=2 * shape.hidden, bias=config.attention_bias)
+        self.self_attn = Attention(shape, inputs=2 * shape.hidden, parts=config.attention)
         self.mlp = Mlp(shape)
         self.input_layernorm = Norm(shape.hidden, shape.norm_eps)
         self.hidden_norm = Norm(shape.hidden, shape.norm_eps)
@@ -140,7 +169,8 @@ class Eagle3Head(nn.Module):
         shape, inputs = config.shape, config.target_hidden * len(config.aux_layers)
         self.config = config
         self.input_norm = Norm(inputs, shape.norm_eps) if config.norm_before_fc else None
-        self.fc = Projection(inputs, shape.hidden, bias=False)
+        self.fc_norm = nn.ModuleList(Norm(config.target_hidden, shape.norm_eps) for _ in config.aux_layers) if config.fc_norm else None
+        self.fc = Projection(inputs, shape.hidden, bias=config.fc_bias)
         self.midlayer = _MidLayer(config)
         self.norm = Norm(shape.hidden, shape.norm_eps)
         self.lm_head = Projection(shape.hidden, config.draft_vocab, bias=False)
@@ -150,7 +180,12 @@ class Eagle3Head(nn.Module):
 
     def fuse(self, aux: Tensor) -> Tensor:
         """The target's hidden states at `aux_layers`, beside each other [..., layers · target hidden], as one [..., hidden]."""
-        fused: Tensor = self.fc(aux if self.input_norm is None else self.input_norm(aux))
+        if self.input_norm is not None:
+            aux = self.input_norm(aux)
+        if self.fc_norm is not None:
+            parts = aux.chunk(len(self.fc_norm), dim=-1)
+            aux = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
+        fused: Tensor = self.fc(aux)
         return fused
 
     def forward(self, embeddings: Tensor, hidden: Tensor, *, positions: Tensor, attend: Attend) -> Tensor:
@@ -159,7 +194,8 @@ class Eagle3Head(nn.Module):
         `embeddings` and `hidden` are [..., tokens, hidden], `positions` [..., tokens] or [tokens].
         """
         made: Tensor = self.midlayer(embeddings, hidden, self.turn(positions, hidden), attend)
-        return made
+        output: Tensor = self.norm(made) if self.config.norm_output else made
+        return output
 
     def turn(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines [..., 1, tokens, head_dim] that turn queries and keys at `positions`, of `like`'s dtype and on its device."""
@@ -168,7 +204,7 @@ class Eagle3Head(nn.Module):
 
     def draft_logits(self, hidden: Tensor) -> Tensor:
         """Logits [..., draft_vocab] of what `forward` gave."""
-        logits: Tensor = self.lm_head(self.norm(hidden))
+        logits: Tensor = self.lm_head(hidden if self.config.norm_output else self.norm(hidden))
         return logits if self.config.logit_scale == 1 else logits * self.config.logit_scale
 
     def target_ids(self, draft_ids: Tensor) -> Tensor:
@@ -187,6 +223,11 @@ class LoadedEagle3:
     def hidden_layers(self) -> tuple[int, ...]:
         """Which of the target's layers it reads."""
         return self.head.config.aux_layers
+
+    @property
+    def layers(self) -> int:
+        """Its own decoder layers."""
+        return 1
 
     @property
     def shape(self) -> LlamaShape:
@@ -216,8 +257,9 @@ class LoadedEagle3:
         """Embeddings [tokens, hidden]."""
         return self.embedding[tokens]
 
-    def run(self, embeddings: Tensor, hidden: Tensor, *, positions: Tensor, attend: Attend) -> Tensor:
+    def run(self, embeddings: Tensor, hidden: Tensor, *, positions: Tensor, attends: Sequence[Attend]) -> Tensor:
         """The next hidden states [tokens, hidden]."""
+        [attend] = attends
         made: Tensor = self.head(embeddings, hidden, positions=positions, attend=attend)
         return made
 
@@ -234,41 +276,64 @@ def load_eagle3(folder: Path, target: Target) -> LoadedEagle3:
     """The head in `folder`, in the target's dtype and on its device.
 
     Raises:
-        BadInputError: a tensor is missing or has another shape, the head is made for another target, or d2t leads outside its vocabulary.
+        BadInputError: a tensor is missing, has another shape or no place in the head, the head is made for another target or is another
+            kind of draft, or d2t leads outside the target's vocabulary.
 
     """
     checkpoint = open_checkpoint(folder)
-    config = eagle3_config(checkpoint.config, target_layers=target.layers)
-    _need_match(config, target, folder)
+    with telling_the_kind(checkpoint, EAGLE3):
+        config = eagle3_config(checkpoint.config, target_layers=target.layers)
+        tensors = HeadTensors(checkpoint, dtype=target.dtype, device=target.device)
+        config = replace(
+            config,
+            fc_bias=config.fc_bias or tensors.has("fc.bias"),
+            attention=attention_parts(tensors, layer_config(checkpoint.config)),
+        )
+        _need_match(config, target, folder)
+        loaded = _loaded(tensors, config, target)
+        tensors.need_none_left()
+    return loaded
+
+
+def _loaded(tensors: HeadTensors, config: Eagle3Config, target: Target) -> LoadedEagle3:
     with torch.device("meta"):
         head = Eagle3Head(config)
-    state = {name: _read(checkpoint, name, tensor, target) for name, tensor in head.state_dict().items()}
+    shapes = {name: tensor.shape for name, tensor in head.state_dict().items()}
+    state = {
+        name: tensors.read(name.replace("midlayer.", "layers.0."), shape=shape)
+        for name, shape in shapes.items()
+        if name not in ("d2t", "lm_head.weight")
+    }
+    embedding = _embedding(tensors, config, target)
+    state["d2t"] = _d2t(tensors, config, target)
+    # Without an output layer of its own the head has the target's, in which row i is token i.
+    is_target_s = not tensors.has("lm_head.weight") and not state["d2t"].any() and shapes["lm_head.weight"] == target.head.shape
+    state["lm_head.weight"] = target.head if is_target_s else tensors.read("lm_head.weight", shape=shapes["lm_head.weight"])
     head.load_state_dict(state, assign=True)
-    _need_ids(head.d2t, config, folder)
-    table = (config.vocab, config.shape.hidden)
-    own = checkpoint.read_optional(
-        "embed_tokens.weight", "model.embed_tokens.weight", shape=table, dtype=target.dtype, device=target.device
-    )
-    embedding = target.embedding if own is None else own
-    if embedding.shape[1] != config.shape.hidden:
-        raise BadInputError(
-            f"{printable(str(folder))} lacks the tensor embed_tokens.weight, and the target's embeddings are {embedding.shape[1]} wide, "
-            f"not {config.shape.hidden}"
-        )
     return LoadedEagle3(head.eval().requires_grad_(requires_grad=False), embedding)
 
 
-def _read(checkpoint: Checkpoint, name: str, like: Tensor, target: Target) -> Tensor:
-    """A tensor under any of its published names; what may be left out is taken from the target, or from the rule it stands for."""
-    names = [name, name.replace("midlayer.", "layers.0.")]
-    names += [f"model.{each}" for each in names]
-    dtype = torch.int64 if name == "d2t" else target.dtype
-    is_whole = checkpoint.find(*names) is None
-    if is_whole and name == "d2t" and like.shape[0] == target.vocab:
-        return torch.zeros_like(like, device=target.device)
-    if is_whole and name == "lm_head.weight" and like.shape == target.head.shape:
-        return target.head
-    return checkpoint.read(*dict.fromkeys(names), shape=like.shape, dtype=dtype, device=target.device)
+def _embedding(tensors: HeadTensors, config: Eagle3Config, target: Target) -> Tensor:
+    """The embeddings [vocab, hidden] that the head reads: its own, or the target's where these are as wide."""
+    table = (config.vocab, config.shape.hidden)
+    own = tensors.read_optional("embed_tokens.weight", shape=table)
+    if own is None and target.embedding.shape != table:
+        raise BadInputError(
+            f"{tensors} lacks the tensor embed_tokens.weight, and the target's embeddings are {target.embedding.shape[1]} wide, "
+            f"not {config.shape.hidden}"
+        )
+    return target.embedding if own is None else own
+
+
+def _d2t(tensors: HeadTensors, config: Eagle3Config, target: Target) -> Tensor:
+    """What to add to draft ids [draft_vocab]: nothing where the draft vocabulary is the target's and the checkpoint says nothing else."""
+    if config.draft_vocab == config.vocab and not tensors.has("d2t"):
+        return torch.zeros(config.draft_vocab, dtype=torch.int64, device=target.device)
+    d2t = tensors.read("d2t", shape=(config.draft_vocab,)).to(torch.int64)
+    ids = torch.arange(config.draft_vocab, device=d2t.device) + d2t
+    if ids.min() < 0 or ids.max() >= config.vocab or ids.unique().shape[0] != config.draft_vocab:
+        raise BadInputError(f"{tensors}: d2t does not lead to {config.draft_vocab} tokens of the vocabulary of {config.vocab}")
+    return d2t
 
 
 def _need_match(config: Eagle3Config, target: Target, folder: Path) -> None:
@@ -279,11 +344,3 @@ def _need_match(config: Eagle3Config, target: Target, folder: Path) -> None:
             raise BadInputError(f"{printable(str(folder))} is made for another target: {name} {value}, here {theirs[name]}")
     if not all(0 <= each <= target.layers for each in config.aux_layers):
         raise BadInputError(f"{printable(str(folder))} reads the layers {list(config.aux_layers)} of a target with {target.layers}")
-
-
-def _need_ids(d2t: Tensor, config: Eagle3Config, folder: Path) -> None:
-    ids = torch.arange(config.draft_vocab, device=d2t.device) + d2t
-    if ids.min() < 0 or ids.max() >= config.vocab or ids.unique().shape[0] != config.draft_vocab:
-        raise BadInputError(
-            f"{printable(str(folder))}: d2t does not lead to {config.draft_vocab} tokens of the vocabulary of {config.vocab}"
-        )

@@ -21,7 +21,7 @@ from paceline.engine.rotary import KINDS, Rotary, rope_kind
 from paceline.engine.rows import Answered, Row, chain_mask, wide
 from paceline.engine.shared_cache import CacheBlock, TogetherPass, together
 
-__all__ = ["LlamaShape", "LlamaTarget", "attend", "is_llama_like", "llama_shape", "swiglu"]
+__all__ = ["LlamaShape", "LlamaTarget", "attend", "foreign_part", "is_llama_like", "llama_shape", "swiglu"]
 
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
 
@@ -70,8 +70,14 @@ def llama_shape(config: Mapping[str, Any]) -> LlamaShape:
 def is_llama_like(config: Mapping[str, Any]) -> bool:
     """Whether a config.json describes a decoder that this module runs exactly."""
     windowed = config.get("sliding_window") is not None and config.get("use_sliding_window", True)
-    plain = not config.get("quantization_config") and not config.get("mlp_bias") and config.get("hidden_act", "silu") == "silu"
-    return config.get("model_type") in MODEL_TYPES and plain and not windowed and rope_kind(config) in KINDS
+    return config.get("model_type") in MODEL_TYPES and foreign_part(config) is None and not windowed and rope_kind(config) in KINDS
+
+
+def foreign_part(config: Mapping[str, Any]) -> str | None:
+    """The field of a config.json that asks for weights or an activation that a layer here does not have, None where none does."""
+    if config.get("hidden_act", "silu") != "silu":
+        return "hidden_act"
+    return next((each for each in ("quantization_config", "mlp_bias") if config.get(each)), None)
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:

@@ -6,19 +6,19 @@ Which files hold the tensors is told as loaders tell it: those of `model.safeten
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from paceline.checkpoint import Checkpoint, TargetIds, TensorHeader, TokenTable
+from paceline.checkpoint import Checkpoint, TargetIds, TokenTable
 from paceline.errors import BadInputError, is_count, printable
 from paceline.files.found import sha256_of
 from paceline.files.modelconfig import read_model_config
 from paceline.files.safetensors_header import SafetensorsFile, read_header, read_whole_numbers
 
-__all__ = ["read_checkpoint"]
+__all__ = ["read_checkpoint", "read_weight_headers"]
 
 INDEX, WHOLE, ANY = "model.safetensors.index.json", "model.safetensors", "*.safetensors"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -41,28 +41,43 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     if not folder.is_dir():
         raise BadInputError(f"{printable(str(folder))} is no folder; give the one that holds the model's config.json and its weights")
     config = read_model_config(folder)
-    files = tuple(map(read_header, _files(folder)))
-    tensors: dict[str, TensorHeader] = {}
-    for file in files:
-        twice = next((each for each in file.tensors if each in tensors), None)
-        if twice is not None:
-            raise BadInputError(
-                f"tensor {printable(twice)} is in two files of {printable(folder.name)}; leave one copy of the weights there"
-            )
-        tensors |= file.tensors
-    _need_all(folder, tensors)
+    files = read_weight_headers(folder)
     return Checkpoint(
         name=folder.resolve().name,
         config=config,
-        tensors=tensors if files else None,
+        tensors={name: tensor for file in files for name, tensor in file.tensors.items()} if files else None,
         target_ids=_target_ids(files),
         tokens=_tokens(folder),
     )
 
 
+def read_weight_headers(folder: Path) -> tuple[SafetensorsFile, ...]:
+    """The files that hold a model's tensors, each tensor in one of them; none where the folder has no weights of any format.
+
+    Raises:
+        BadInputError: weights as pickles or GGUF only, a tensor twice or not at all, or a file that is cut off or not what its name says.
+
+    """
+    files = tuple(map(read_header, _files(folder)))
+    seen: set[str] = set()
+    for file in files:
+        twice = next((each for each in file.tensors if each in seen), None)
+        if twice is not None:
+            raise BadInputError(
+                f"tensor {printable(twice)} is in two files of {printable(folder.name)}; leave one copy of the weights there"
+            )
+        seen |= file.tensors.keys()
+    _need_all(folder, seen)
+    return files
+
+
 def _files(folder: Path) -> tuple[Path, ...]:
     if (folder / INDEX).is_file():
-        return tuple(folder / each for each in sorted(set(_weight_map(folder).values())))
+        shards = tuple(folder / each for each in sorted(set(_weight_map(folder).values())))
+        lost = next((each.name for each in shards if not each.is_file()), None)
+        if lost is not None:
+            raise BadInputError(f"{printable(str(folder))} lacks the shard {printable(lost)}, which its index names; download it again")
+        return shards
     if (folder / WHOLE).is_file():
         return (folder / WHOLE,)
     found = sorted(each for each in folder.glob(ANY) if each.is_file())
@@ -99,10 +114,10 @@ def _weight_map(folder: Path) -> Mapping[str, str]:
     return shards
 
 
-def _need_all(folder: Path, tensors: Mapping[str, TensorHeader]) -> None:
+def _need_all(folder: Path, tensors: Set[str]) -> None:
     """Nothing, where the files have every tensor that the index lists."""
     listed = _weight_map(folder) if (folder / INDEX).is_file() else {}
-    missing = sorted(listed.keys() - tensors.keys())
+    missing = sorted(listed.keys() - tensors)
     if missing:
         raise BadInputError(f"{len(missing)} tensors of the index are in no file, {printable(missing[0])} first; download the model again")
 

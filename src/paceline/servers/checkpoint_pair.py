@@ -9,19 +9,18 @@ from dataclasses import dataclass
 
 from paceline.checkpoint import Checkpoint
 from paceline.errors import printable
+from paceline.servers.draft_kind import CALLED, DRAFT_MODEL, EAGLE, EAGLE3, draft_kind
 from paceline.servers.eagle_head import head_findings
 from paceline.servers.lint import ConfigFinding, Severity, worst_first
 from paceline.servers.lint_tables import finding
 
 __all__ = ["pair_findings"]
 
-DRAFT_MODEL, EAGLE, EAGLE3 = "draft_model", "eagle", "eagle3"
 FAMILIES = {
     DRAFT_MODEL: ("draft_model", "draft-model", "standalone", "draft-simple", "drafttarget", "draft_target"),
     EAGLE: ("eagle", "eagle2"),
     EAGLE3: ("eagle3", "draft-eagle3"),
 }
-CALLED = {DRAFT_MODEL: "a whole model", EAGLE: "an EAGLE head", EAGLE3: "an EAGLE-3 head"}
 SPECULATORS_SINCE = {"eagle3": (0, 10, 1), "dflash": (0, 20, 0), "peagle": (0, 22, 0), "dspark": (0, 25, 0), "dflash2": (0, 29, 0)}
 PADDED_SHARE = 0.01  # vocabularies of one tokenizer differ by padding to a multiple of 64 to 512 rows
 FEW_TOKENS_SHARE = 0.001  # a handful of added special tokens
@@ -52,7 +51,7 @@ def pair_findings(
         max_model_len: longest context the server is told to take, None for the target's own.
 
     """
-    kind = _kind(draft)
+    kind = draft_kind(draft)
     family = _family(method, engine) or kind
     pair = _Pair(target, draft, engine, version)
     found = [*_method(pair, method, kind), *_format(pair), *_length(pair, family, max_model_len)]
@@ -80,21 +79,6 @@ def _family(method: str | None, engine: str) -> str | None:
     if engine == "tensorrt_llm" and name == "eagle":  # its PyTorch backend takes the name for EAGLE-3
         return EAGLE3
     return next((family for family, names in FAMILIES.items() if name in names), None)
-
-
-def _kind(draft: Checkpoint) -> str | None:
-    """What the folder holds, by its class, its format and its tensors; None for what we have no rule for."""
-    stated = " ".join((*draft.architectures, draft.speculators_type or "")).casefold()
-    if "eagle3" in stated:
-        return EAGLE3
-    if any(each in stated for each in ("dflash", "dspark", "medusa", "mlpspeculator", "mtp", "peagle")):
-        return None
-    fused, hidden = draft.tensor("fc.weight"), draft.size("hidden_size")
-    if fused is not None and len(fused.shape) == 2 and hidden is not None and draft.size("target_hidden_size") in (None, hidden):
-        return EAGLE if fused.shape[1] == 2 * hidden else EAGLE3
-    if "eagle" in stated:
-        return EAGLE
-    return DRAFT_MODEL if draft.tensors is not None and draft.tensor("embed_tokens.weight") is not None and fused is None else None
 
 
 def _method(pair: _Pair, method: str | None, kind: str | None) -> Iterator[ConfigFinding]:

@@ -1,4 +1,4 @@
-"""Drafts from an EAGLE head: a chain, or EAGLE-2's confidence tree; the head may be EAGLE-1's or EAGLE-3's.
+"""Drafts from an EAGLE head: a chain, EAGLE-2's confidence tree, or a tree of drawn children; the head may be EAGLE-1's or EAGLE-3's.
 
 The head runs over pairs: the hidden state at position i with the embedding of token i + 1. Where the target has been, the hidden state is
 the target's; beyond, the head's own output stands in. What the head computed from its own output is forgotten after each draft, and is
@@ -30,8 +30,12 @@ class FeatureHead(Protocol):
         """Which of the target's layers it reads."""
 
     @property
+    def layers(self) -> int:
+        """Its own decoder layers."""
+
+    @property
     def shape(self) -> LlamaShape:
-        """Sizes of its decoder layer."""
+        """Sizes of each of them."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -51,8 +55,8 @@ class FeatureHead(Protocol):
     def embed(self, tokens: Tensor) -> Tensor:
         """Embeddings [tokens, hidden]."""
 
-    def run(self, embeddings: Tensor, hidden: Tensor, *, positions: Tensor, attend: Attend) -> Tensor:
-        """The next hidden states [tokens, hidden]."""
+    def run(self, embeddings: Tensor, hidden: Tensor, *, positions: Tensor, attends: Sequence[Attend]) -> Tensor:
+        """The next hidden states [tokens, hidden]; each layer attends by its own of `attends`."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits over draft ids [tokens, draft vocab]."""
@@ -64,7 +68,8 @@ class FeatureHead(Protocol):
 class EagleDrafter:
     """Drafts with a head: `tree`, or a chain of `draft_tokens` where there is none.
 
-    On a chain, tokens are named at `temperature` 0, else drawn from the head's law at that temperature; a tree's are named.
+    Tokens are named at `temperature` 0, else drawn from the head's law at that temperature: one behind the other on a chain, in a tree as
+    many below every expanded node as it has children.
     """
 
     def __init__(self, head: FeatureHead, *, draft_tokens: int, tree: Tree | None, temperature: float) -> None:
@@ -82,7 +87,7 @@ class _EagleDrafting:
     def __init__(self, head: FeatureHead, draft_tokens: int, tree: Tree | None, temperature: float) -> None:
         self._head, self._draft_tokens, self._tree, self._temperature = head, draft_tokens, tree, temperature
         shape = head.shape
-        self._cache = KvCache(layers=1, kv_heads=shape.kv_heads, head_dim=shape.head_dim, dtype=head.dtype, device=head.device)
+        self._cache = KvCache(layers=head.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim, dtype=head.dtype, device=head.device)
         self._unread: list[Tensor] = []
 
     def observe(self, answered: Answered, kept: Sequence[int] | None) -> None:
@@ -99,7 +104,7 @@ class _EagleDrafting:
         causal = None if hidden.shape[0] == 1 else torch.ones((hidden.shape[0],) * 2, dtype=torch.bool, device=self._head.device).tril()
         made = self._run(context[start + 1 :], hidden, depths=list(range(hidden.shape[0])), sees=causal)[-1:]
         committed = self._cache.length
-        draft = self._chain(made, chance) if self._tree is None else self._grown(made, self._tree)
+        draft = self._chain(made, chance) if self._tree is None else self._grown(made, self._tree, chance)
         self._cache.rollback(committed)
         return draft
 
@@ -116,11 +121,12 @@ class _EagleDrafting:
         cache.reserve(count)
         mask = None if sees is None else torch.cat((sees.new_ones((count, cache.length + count - sees.shape[1])), sees), dim=1)
 
-        def remembering(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            return attend(queries, *cache.write(0, keys, values), mask)
+        def remembering(layer: int) -> Attend:
+            return lambda queries, keys, values: attend(queries, *cache.write(layer, keys, values), mask)
 
+        attends = [remembering(layer) for layer in range(head.layers)]
         positions = torch.tensor(depths, device=head.device) + cache.length
-        made = head.run(head.embed(torch.tensor(tokens, device=head.device)), hidden, positions=positions, attend=remembering)
+        made = head.run(head.embed(torch.tensor(tokens, device=head.device)), hidden, positions=positions, attends=attends)
         cache.length += count
         return made
 
@@ -134,16 +140,15 @@ class _EagleDrafting:
             else:
                 law = torch.softmax(wide(logits) / self._temperature, dim=-1)
                 draft_id = torch.tensor(chance.pick(law), device=law.device)
-                ids = self._head.target_ids(torch.arange(law.shape[0], device=law.device))
-                laws.append(law.new_zeros(self._head.vocab).scatter(0, ids, law))
+                laws.append(self._over_vocabulary(law))
             tokens.append(int(self._head.target_ids(draft_id)))
             if len(tokens) == self._draft_tokens:
                 return chain(tokens, laws or None)
             hidden = self._run(tokens[-1:], hidden, depths=[0], sees=None)
 
-    def _grown(self, hidden: Tensor, tree: Tree) -> Draft:
+    def _grown(self, hidden: Tensor, tree: Tree, chance: Chance) -> Draft:
         growing = GrowingTree(tree.topk)
-        growing.grow(*self._likeliest(hidden, tree.topk))
+        growing.grow(*self._children(hidden, growing, chance))
         committed = self._cache.length
         slots: dict[int, int] = {}  # of an expanded candidate: its place behind what is committed
         made: dict[int, Tensor] = {}  # what the head gives at each expanded candidate
@@ -160,10 +165,21 @@ class _EagleDrafting:
             offset = committed + depth - 1 - self._cache.length
             given = self._run([growing.tokens[node] for node in frontier], before, depths=[offset] * len(frontier), sees=sees)
             made.update(zip(frontier, given, strict=True))
-            growing.grow(*self._likeliest(given, tree.topk))
-        return growing.best(tree.nodes)[0]
+            growing.grow(*self._children(given, growing, chance))
+        return growing.best(tree.nodes)[0] if self._temperature == 0 else growing.first(tree.nodes)
 
-    def _likeliest(self, hidden: Tensor, topk: int) -> tuple[Tensor, Tensor]:
-        """The target's ids of the `topk` likeliest tokens behind each hidden state, and their log-probabilities."""
-        best = torch.log_softmax(wide(self._head.logits(hidden)), dim=-1).topk(topk)
-        return self._head.target_ids(best.indices), best.values
+    def _children(self, hidden: Tensor, growing: GrowingTree, chance: Chance) -> tuple[Tensor, Tensor]:
+        """The target's ids of the frontier's children and their log-probabilities [frontier, topk]; `hidden` is what the head gave."""
+        logits = wide(self._head.logits(hidden))
+        if self._temperature == 0:
+            best = torch.log_softmax(logits, dim=-1).topk(growing.topk)
+            return self._head.target_ids(best.indices), best.values
+        laws = torch.softmax(logits / self._temperature, dim=-1)
+        drawn = torch.tensor([[chance.pick(law) for _ in range(growing.topk)] for law in laws], device=laws.device)
+        growing.laws.update(zip(growing.frontier, map(self._over_vocabulary, laws), strict=True))
+        return self._head.target_ids(drawn), laws.gather(1, drawn).log()
+
+    def _over_vocabulary(self, law: Tensor) -> Tensor:
+        """A law over draft ids as one over the target's vocabulary."""
+        ids = self._head.target_ids(torch.arange(law.shape[0], device=law.device))
+        return law.new_zeros(self._head.vocab).scatter(0, ids, law)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.engine.decoder_layer import AttentionParts
 from paceline.engine.eagle3 import Eagle3Config, Eagle3Head
 from paceline.engine.llama import llama_shape
 from paceline.engine.states import Conversation
@@ -32,7 +33,10 @@ def head_config(target: Mapping[str, Any], *, aux_layers: Sequence[int], draft_v
         aux_layers=tuple(aux_layers),
         norm_before_residual=False,
         norm_before_fc=False,
-        attention_bias=False,
+        fc_norm=False,
+        fc_bias=False,
+        norm_output=False,
+        attention=AttentionParts(bias=False, out_bias=False, head_norms=False),
         logit_scale=1.0,
         rope={name: value for name, value in target.items() if name.startswith(ROPE_KEYS)},
     )
