@@ -47,7 +47,9 @@ def test_the_textbooks_gate_has_three_answers(alpha: bool | None, gap: bool | No
 def test_a_rollout_has_a_line_per_load_and_the_largest_decides() -> None:
     """The verdict in full is production's; that of batch 1 flatters."""
     one, many = verdict(Holds.YES, concurrency=1), verdict(Holds.NO, concurrency=64, alpha=None, even=None)
-    text = rollout_text((comparison(one), comparison(many)), label=HOSTILE, notes=(HOSTILE,), out=HOSTILE, skill="skill-eagle3-rollout.md")
+    text = rollout_text(
+        (comparison(one), comparison(many)), {}, label=HOSTILE, notes=(HOSTILE,), out=HOSTILE, skill="skill-eagle3-rollout.md"
+    )
     lines = lines_of(text)
     assert lines[0] == f"acceptance {ESCAPED}"
     table = lines[2:6]
@@ -67,7 +69,7 @@ def test_claims_on_one_segment_do_not_pass_for_all_traffic() -> None:
     """A segment's speed-up in the column of the whole would ship on the best tenth of the traffic."""
     claim = Claim(metric="speedup", at_most=None, at_least=1.05, segment="code")
     found = replace(verdict(Holds.YES), findings=(Finding(claim=claim, estimate=point(9.0), holds=Holds.YES, why=""),), concurrency=None)
-    text = rollout_text((comparison(found, lesson=None),), label="stated", notes=(), out="out", skill="skill-ngram-rollout.md")
+    text = rollout_text((comparison(found, lesson=None),), {}, label="stated", notes=(), out="out", skill="skill-ngram-rollout.md")
     assert text.split("\n")[4].split()[:5] == ["–", "Ship", "it", "–", "–"]
     assert "textbook" not in text
 

@@ -55,6 +55,12 @@ def test_both_arms_are_started_measured_and_decided_and_not_started_again(log: P
     assert launch["arms"]["speculative"]["engine_version"] == "0.32.0"
     assert (tmp_path / "out" / launch["arms"]["speculative"]["log"]).is_file()
     assert "(vllm 0.32.0)" in (tmp_path / "out" / "plan.md").read_text("utf-8")
+    said = json.loads((tmp_path / "out" / "verdict.json").read_text("utf-8"))["losslessness_by_concurrency"]
+    assert [(each["concurrency"], each["divergence"]["share"]["n"], each["noise_floor"]["share"]["n"]) for each in said] == [
+        (1, 6, 2),
+        (2, 6, 2),
+    ]
+    assert json.loads(answer.out)["losslessness"]["noise_floor"]["share"]["value"] == 0.0
     engine(tmp_path, "--dies", "started again")
     again = paceline([*asked, "--resume", "--json"])
     assert again.code == 0, again.err
