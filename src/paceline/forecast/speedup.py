@@ -14,7 +14,7 @@ published error; `n` is its points. Acceptance is taken as given.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import exp
 
@@ -24,7 +24,7 @@ from paceline.forecast.calibrate import Calibration
 from paceline.forecast.draft_memory import memory
 from paceline.forecast.engine_cost import published_error
 from paceline.forecast.kernels import captured_tokens, coefficient, has_measured_kernels
-from paceline.forecast.roofline import Forward, Placement, forward, placed
+from paceline.forecast.roofline import Forward, Placement, at_arithmetic, forward, placed
 from paceline.forecast.step_cost import StepCost, prefill_seconds, step_cost, step_seconds
 from paceline.hardware import DraftShape, ModelShape
 from paceline.speculation.acceptance import Acceptance
@@ -202,6 +202,7 @@ def _priced(
             engine=None if calibration is None else calibration.engine,
         )
 
+    reached = where if calibration is None else replace(where, gpu=at_arithmetic(where.gpu, calibration.engine.arithmetic))
     rivals = () if speculation.tree is not None else tuple(Speculation(speculation.method, K, None) for K in sorted(set(draft_lengths)))
     return _Priced(
         target=target,
@@ -211,7 +212,7 @@ def _priced(
         plain=cost(None),
         ours=cost(speculation),
         competing={each: cost(each) for each in rivals},
-        terms=forward(target, where, max_tokens=most_requests * speculation.verified_tokens, per_request=speculation.verified_tokens),
+        terms=forward(target, reached, max_tokens=most_requests * speculation.verified_tokens, per_request=speculation.verified_tokens),
         draft_prefill_share=0.0
         if draft is None
         else draft.active_parameters / (target.active_parameters - target.parameters + target.decoder_parameters),
