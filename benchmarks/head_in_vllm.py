@@ -17,7 +17,7 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import exp, log
 from pathlib import Path
@@ -156,7 +156,7 @@ def counted(rollout: Path, concurrency: int) -> dict[str, Any]:
     return {"alpha": counters.alpha, "survival": list(counters.survival), "drafts": counters.drafts, "alpha_of_counted": own.alpha}
 
 
-def gaps(engine: Engine, messages: dict[str, Sequence[Message]], one: dict[str, str], other: dict[str, str]) -> list[float]:
+def gaps(engine: Engine, messages: Mapping[str, Sequence[Message]], one: Mapping[str, str], other: Mapping[str, str]) -> list[float]:
     """How far the two tokens lie apart where texts part, one figure for each pair that does, in logits."""
     found = []
     for name, text in one.items():
@@ -201,8 +201,8 @@ def forecast_of(options: argparse.Namespace, hardware: Path, concurrencies: Sequ
     runs = options.out / "rollout" / "runs"
     known = [runs / f"c{each:04d}-{arm.value}.json" for each in concurrencies[:-1] for arm in Arm]
     done = read_run(known[-1]).finished
-    lengths = ("--prompt-tokens", round(np.mean([each.prompt_tokens for each in done])))
-    lengths += ("--output-tokens", round(np.mean([each.output_tokens for each in done])))
+    prompt, output = (round(np.mean(each)) for each in zip(*((one.prompt_tokens, one.output_tokens) for one in done), strict=True))
+    lengths = ("--prompt-tokens", prompt, "--output-tokens", output)
     at = ",".join(map(str, sorted({*FORECAST_AT, *concurrencies})))
     found = ran(
         *("forecast", *scenario(options, hardware), "--acceptance-from", known[-1], *lengths),
