@@ -9,7 +9,8 @@ Runs `paceline rollout --launch vllm` at each concurrency and lays beside it
 - the forecast that is calibrated on the first concurrencies only (all but the largest), and where it puts the crossing.
 
 With --read nothing is served: an earlier run's folder is read again. Prints a table, and one JSON object into OUT/head-in-vllm.json. Needs
-the extra `engine`; vLLM has an environment of its own. On a machine with other work ratios are right and absolutes are not.
+the extra `engine`; vLLM has an environment of its own, and serves in float32: bf16 takes several times as long on a CPU without units for
+it. On a machine with other work ratios are right and absolutes are not.
 """
 
 import argparse
@@ -40,7 +41,7 @@ from paceline.run import Arm
 from paceline.traffic.exchange import Message
 from paceline.traffic.segments import segment_rule
 
-SERVED = "--dtype bfloat16 --max-model-len 1024 --enforce-eager --no-enable-prefix-caching"
+SERVED = "--dtype float32 --max-model-len 1024 --enforce-eager --no-enable-prefix-caching"
 FORECAST_AT = (1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64)
 
 

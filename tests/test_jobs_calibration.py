@@ -197,7 +197,7 @@ def test_points_that_contradict_each_other_are_shown_beside_the_fit(tmp_path: Pa
     assert len(lines) == 14
 
 
-@pytest.mark.parametrize(("bandwidth", "peak"), [(10e9, 150e9), (20e9, 150e9), (15e9, 1000e9)])
+@pytest.mark.parametrize(("bandwidth", "peak"), [(10e9, 150e9), (20e9, 150e9), (15e9, 1000e9), (300e9, 2e12)])
 def test_one_and_eight_in_flight_place_the_crossing_of_a_cpu_between_eight_and_thirty_two(
     bandwidth: float, peak: float, tmp_path: Path
 ) -> None:

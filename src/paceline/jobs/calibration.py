@@ -1,7 +1,7 @@
 """Calibrates a scenario: from files of points, from run files or their folder, or with the triple of an engine family.
 
-Hardware that is in no table has peaks that somebody stated. What of its arithmetic is reached is then a fourth thing that the points tell,
-found by trying: it moves all prices.
+Hardware that is in no table has peaks that somebody stated. How fast it is as a whole is then read off the points' own steps before the
+fit, and what of its arithmetic is reached is a fourth thing that they tell, found by trying: it moves all prices.
 """
 
 from collections.abc import Sequence
@@ -75,10 +75,12 @@ def calibrated(files: Sequence[Path], asked: Scenario, *, context_tokens: int, e
         )
     start: EngineCost = uncalibrated(asked.where.gpus) if engine is None else engine_of_family(engine)
     spread = coefficient("least_calibration_error")
-    arithmetics = (1.0,) if asked.where.gpu.name in known_gpus() else ARITHMETICS
-    fits = [_fit(points, asked, replace(start, arithmetic=each), context_tokens=context_tokens, spread=spread) for each in arithmetics]
+    starts = [start]
+    if asked.where.gpu.name not in known_gpus():
+        starts = [_at_own_speed(points, asked, replace(start, arithmetic=each), context_tokens) for each in ARITHMETICS]
+    fits = [_fit(points, asked, each, context_tokens=context_tokens, spread=spread) for each in starts]
     best = min(fits, key=lambda each: each.misfit)
-    freed = len(best.told) + (len(arithmetics) > 1)
+    freed = len(best.told) + (len(starts) > 1)
     figures = [each for point in best.seen for each in (point.ratio, point.plain_step_s, point.speculative_step_s) if each is not None]
     free = sqrt(len(figures) / max(1, len(figures) - freed))  # a fit comes nearer to its points than to others
     error = best.found.error * free
@@ -102,6 +104,20 @@ class _Fit:
     found: Calibration
     told: tuple[str, ...]
     misfit: float
+
+
+def _at_own_speed(points: Sequence[CalibrationPoint], asked: Scenario, start: EngineCost, context_tokens: int) -> EngineCost:
+    """The triple where hardware that was stated runs its kernels and draft passes as fast as the plain steps (without any: the speculative
+    ones) say.
+    """
+    seen = [_observation(point, asked, start, context_tokens) for point in points]
+    plain = [(each.terms.plain_s, each.plain_step_s - each.terms.engine_s) for each in seen if each.plain_step_s is not None]
+    drafted = [(each.terms.verify_s, each.speculative_step_s) for each in seen if each.speculative_step_s is not None]
+    told = [log(priced_s / step_s) for priced_s, step_s in plain or drafted if step_s > 0]
+    if not told:
+        return start
+    efficiency = exp(sum(told) / len(told))
+    return replace(start, efficiency=efficiency, draft_scale=start.draft_scale / efficiency)
 
 
 def _fit(points: Sequence[CalibrationPoint], asked: Scenario, start: EngineCost, *, context_tokens: int, spread: float) -> _Fit:
