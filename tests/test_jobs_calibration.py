@@ -1,5 +1,6 @@
 """From run files to a calibrated forecast: what a server does comes back, prefill or not."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,11 @@ import pytest
 from paceline.errors import BadInputError
 from paceline.files.runfile import write_run
 from paceline.forecast.engine_cost import EngineCost
-from paceline.forecast.speedup import ForecastRow, Lengths, forecast
+from paceline.forecast.speedup import Bound, ForecastRow, Lengths, forecast
 from paceline.forecast.step_cost import step_cost
 from paceline.hardware import Dtype
 from paceline.jobs.calibration import calibrated, calibration_notes, family_calibration
-from paceline.jobs.scenario import Asked, Scenario, scenario
+from paceline.jobs.scenario import Asked, Scenario, config_hashes, scenario
 from paceline.run import Arm, Load, Run
 from paceline.simulate.replica import Drafting, Rejection, Replica
 from paceline.simulate.server import simulate
@@ -194,3 +195,55 @@ def test_points_that_contradict_each_other_are_shown_beside_the_fit(tmp_path: Pa
     assert re.match(r"  8 in flight, K = 3: plain_step_s 7\.5 given, 0\.00\d+ fitted, speculative_step_s 0\.0111 given, ", lines[1])
     assert lines[-1] == "  and 2 more points"
     assert len(lines) == 14
+
+
+@pytest.mark.parametrize(("bandwidth", "peak"), [(10e9, 150e9), (20e9, 150e9), (15e9, 1000e9), (300e9, 2e12)])
+def test_one_and_eight_in_flight_place_the_crossing_of_a_cpu_between_eight_and_thirty_two(
+    bandwidth: float, peak: float, tmp_path: Path
+) -> None:
+    """On hardware in no table the peaks are guesses; from how many tokens on a step grows is what the points have to say.
+
+    Steps of SmolLM2-135M with an EAGLE-3 head of 2.65 tokens per step, K = 3, in vLLM 0.32.0 on two CPU cores: 42.0 and 84.2 tokens/s
+    at 1 in flight, 237.5 and 278.6 at 8, 381.9 and 339.4 at 32: twice as fast, 1.17 times, and 0.89 times.
+    """
+    hardware = tmp_path / "cpu.toml"
+    hardware.write_text(
+        f'name = "two cores"\nmemory_bytes = 24e9\nbandwidth_bytes_per_s = {bandwidth}\nflops_per_s = {{ bf16 = {peak} }}\n'
+        "roofline_norm = 1.5\n",
+        encoding="utf-8",
+    )
+    config = {"model_type": "llama", "num_hidden_layers": 30, "hidden_size": 576, "intermediate_size": 1536, "num_attention_heads": 9}
+    config |= {"num_key_value_heads": 3, "vocab_size": 49152, "tie_word_embeddings": True}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    typed = Asked(
+        target=str(tmp_path),
+        gpu=str(hardware),
+        gpus=1,
+        dtype=Dtype.BF16,
+        utilisation=0.9,
+        method=Method.EAGLE3,
+        draft=None,
+        draft_tokens=3,
+        draft_vocab=4096,
+        tree=None,
+    )
+    points = tmp_path / "points.csv"
+    points.write_text("concurrency,plain_step_s,speculative_step_s\n1,.0238,.0315\n8,.0337,.0761\n", encoding="utf-8")
+    found = scenario(typed)
+    assert set(config_hashes(typed)) == {f"{tmp_path.name}/config.json", "cpu.toml"}
+    rows = forecast(
+        target=found.target,
+        where=found.where,
+        speculation=found.speculation,
+        draft=found.draft,
+        acceptance=Acceptance(survival=(0.662, 0.544, 0.442), coverage=1.0),
+        concurrencies=(1, 8, 32),
+        lengths=Lengths(prompt_tokens=200, output_tokens=100, context_tokens=250),
+        draft_lengths=(3,),
+        utilisation=0.9,
+        calibration=calibrated([points], found, context_tokens=250, engine=None),
+    )
+    assert rows[0].speedup.value == pytest.approx(2.0, rel=0.06)
+    assert rows[1].speedup.value == pytest.approx(1.17, rel=0.06)
+    assert 0.7 < rows[2].speedup.value < 0.9
+    assert rows[2].bound is Bound.COMPUTE

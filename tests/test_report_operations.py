@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from paceline.decide.lesson_gate import LessonVerdict
-from paceline.report.operations import compatibility_dict, config_text, lesson_verdict_text, rollout_text
+from paceline.decide.losslessness import Answers, losslessness
+from paceline.report.operations import answers_dict, compatibility_dict, config_text, lesson_verdict_text, rollout_text
 from paceline.report.page import Comparison
 from paceline.servers.vllm.versions import Compatibility, Status
 from paceline.verdict import Claim, Finding, Holds, Verdict
@@ -47,7 +49,9 @@ def test_the_textbooks_gate_has_three_answers(alpha: bool | None, gap: bool | No
 def test_a_rollout_has_a_line_per_load_and_the_largest_decides() -> None:
     """The verdict in full is production's; that of batch 1 flatters."""
     one, many = verdict(Holds.YES, concurrency=1), verdict(Holds.NO, concurrency=64, alpha=None, even=None)
-    text = rollout_text((comparison(one), comparison(many)), label=HOSTILE, notes=(HOSTILE,), out=HOSTILE, skill="skill-eagle3-rollout.md")
+    text = rollout_text(
+        (comparison(one), comparison(many)), {}, label=HOSTILE, notes=(HOSTILE,), out=HOSTILE, skill="skill-eagle3-rollout.md"
+    )
     lines = lines_of(text)
     assert lines[0] == f"acceptance {ESCAPED}"
     table = lines[2:6]
@@ -67,9 +71,30 @@ def test_claims_on_one_segment_do_not_pass_for_all_traffic() -> None:
     """A segment's speed-up in the column of the whole would ship on the best tenth of the traffic."""
     claim = Claim(metric="speedup", at_most=None, at_least=1.05, segment="code")
     found = replace(verdict(Holds.YES), findings=(Finding(claim=claim, estimate=point(9.0), holds=Holds.YES, why=""),), concurrency=None)
-    text = rollout_text((comparison(found, lesson=None),), label="stated", notes=(), out="out", skill="skill-ngram-rollout.md")
+    text = rollout_text((comparison(found, lesson=None),), {}, label="stated", notes=(), out="out", skill="skill-ngram-rollout.md")
     assert text.split("\n")[4].split()[:5] == ["–", "Ship", "it", "–", "–"]
     assert "textbook" not in text
+
+
+def test_the_answers_at_each_load_stand_beside_the_baselines_own() -> None:
+    """One figure for all loads would be batch 1's, where everything is the same text."""
+    plain = {str(i): f"text {i}" for i in range(4)}
+    drafted = plain | {"0": "another"}
+    said = {
+        load: losslessness(Answers(plain, each, plain), temperature=0.0, encode=None, confidence=0.95, rng=np.random.default_rng(1))
+        for load, each in ((1, plain), (64, drafted))
+    }
+    deciding = verdict(Holds.NO, concurrency=64)
+    found = answers_dict(said, deciding=deciding)
+    assert found["losslessness"]["divergence"]["share"]["value"] == 0.25
+    assert [(each["concurrency"], each["divergence"]["share"]["value"]) for each in found["losslessness_by_concurrency"]] == [
+        (1, 0),
+        (64, 0.25),
+    ]
+    text = rollout_text((comparison(deciding),), said, label="stated", notes=(), out="out", skill="skill-ngram-rollout.md")
+    assert "\n\n1 in flight: lossless: cannot tell; all 4 answers are the same text in both arms" in text
+    assert "\n\n64 in flight: lossless: cannot tell; 25.0% of 4 answers differ against 0.0% of 4 when the baseline is asked twice" in text
+    assert answers_dict({}, deciding=deciding) == {"losslessness": None, "losslessness_by_concurrency": []}
 
 
 ROWS = (

@@ -47,6 +47,7 @@ class Gpu:
         bandwidth_bytes_per_s: peak memory bandwidth.
         flops_per_s: dense peak by compute dtype; a dtype that is missing is not supported.
         source: where the figures come from.
+        roofline_norm: p of (memory^p + compute^p)^(1/p): 1 where reading and arithmetic take turns; None for the one that fits GPUs.
 
     """
 
@@ -55,6 +56,7 @@ class Gpu:
     bandwidth_bytes_per_s: float
     flops_per_s: Mapping[Dtype, float]
     source: str
+    roofline_norm: float | None = None
 
     def __post_init__(self) -> None:
         """Reject a GPU without memory, bandwidth or arithmetic.

@@ -1,4 +1,4 @@
-"""The whole job on real engines that paceline starts itself: `rollout --launch` on vLLM with n-gram drafts, on llama-server with a draft.
+"""The whole job on real engines that paceline starts itself: `rollout --launch` on vLLM with an EAGLE-3 head, on llama-server with a draft.
 
 A machine without a GPU is no place to learn whether drafting pays, and this one is busy too. So what is looked at is that each step of the
 job rests on what the real engine did: two arms with the same requests, acceptance by segment from its own counts, a verdict, a plan and a
@@ -6,7 +6,7 @@ report, in which version of which engine, and that nothing of it runs afterwards
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,11 @@ from paceline.cli.main import main
 from paceline.files.runfile import read_run
 from paceline.run import Arm, Evidence, Run
 from tests.conftest import Answer
-from tests.real.servers import vllm_environment
+from tests.real.eagle3_rollout import CONCURRENCIES, DRAFTS, REQUESTS
 
 QUESTIONS = [f"Tell me about {each}." for each in ("salt", "bread", "rivers", "chess", "tea", "bees")]
-VLLM = "--max-model-len 1024 --dtype float32 --enforce-eager --no-enable-prefix-caching"
 LLAMA = "--threads 1 --threads-batch 1 --threads-draft 1 --threads-batch-draft 1 --ctx-size 4096 --parallel 2"
 FILES = {"forecast.json", "journal.jsonl", "launch.json", "plan.json", "plan.md", "report.html", "verdict.json"}
-REQUESTS = 8
 
 
 @pytest.fixture(scope="module")
@@ -32,37 +30,6 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [{"messages": [{"role": "user", "content": each}], "kind": ("chat", "code")[i % 2]} for i, each in enumerate(QUESTIONS)]
     file.write_text("".join(json.dumps(each) + "\n" for each in rows), encoding="utf-8")
     return file
-
-
-@pytest.fixture(scope="module")
-def environment(vllm_python: Path) -> Iterator[None]:
-    """What the user exports before vLLM on a CPU."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in vllm_environment(vllm_python).items():
-            patch.setenv(name, value)
-        yield
-
-
-@pytest.fixture(scope="module")
-def on_vllm(vllm_python: Path, model_dir: Path, environment: None, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: ARG001 - set before
-    """The folder of a rollout on vLLM: both servers started once, two points each."""
-    out = tmp_path_factory.mktemp("vllm") / "out"
-    drafts = ("--target", str(model_dir), "--method", "ngram", "--draft-tokens", "4")
-    engine = (
-        "--launch",
-        "vllm",
-        "--launch-python",
-        str(vllm_python),
-        "--launch-arg",
-        VLLM,
-        "--max-requests",
-        "4",
-        "--token-budget",
-        "1024",
-    )
-    load = ("--measured-requests", str(REQUESTS), "--max-tokens", "32", "--concurrency", "1,2")
-    assert main(["rollout", "--traffic", "demo", *drafts, *engine, *load, "--out", str(out)]) == 0
-    return out
 
 
 @pytest.fixture(scope="module")
@@ -88,21 +55,21 @@ def document(out: Path, name: str) -> Any:
     return json.loads((out / name).read_text("utf-8"))
 
 
-def expect_whole_job(out: Path, paceline: Callable[[Sequence[str]], Answer]) -> None:
+def expect_whole_job(out: Path, paceline: Callable[[Sequence[str]], Answer], *, concurrencies: Sequence[int], segments: int) -> None:
     """Every file is there, the verdict rests on both arms' measurements at both points, and gate reads the same runs."""
     assert {each.name for each in out.iterdir() if each.is_file()} >= FILES
     verdict = document(out, "verdict.json")
     assert verdict["rests_on"]["arms"] == verdict["rests_on"]["acceptance"] == "measured"
-    assert [each["concurrency"] for each in verdict["by_concurrency"]] == [1, 2]
-    for concurrency in (1, 2):
+    assert [each["concurrency"] for each in verdict["by_concurrency"]] == list(concurrencies)
+    for concurrency in concurrencies:
         baseline, speculative = runs(out, concurrency)
         assert len(baseline.finished) == len(speculative.finished) == REQUESTS
         assert [each.id for each in baseline.finished] == [each.id for each in speculative.finished]
         assert baseline.acceptance_by_segment is None
         assert speculative.provenance.evidence is Evidence.MEASURED
-        assert len(speculative.acceptance_by_segment or {}) == 2
+        assert len(speculative.acceptance_by_segment or {}) == segments
         assert all(each.drafted_tokens > 0 for each in (speculative.acceptance_by_segment or {}).values())
-    gated = paceline(["gate", *(str(out / "runs" / f"c0002-{arm.value}.json") for arm in Arm), "--json"])
+    gated = paceline(["gate", *(str(out / "runs" / f"c{concurrencies[-1]:04d}-{arm.value}.json") for arm in Arm), "--json"])
     assert gated.code in (0, 1, 4), gated.err
     assert not [each["code"] for each in json.loads(gated.out)["warnings"] if each["code"] in ("baseline_drafts", "nothing_drafted")]
     for arm in Arm:
@@ -111,22 +78,36 @@ def expect_whole_job(out: Path, paceline: Callable[[Sequence[str]], Answer]) -> 
 
 def test_a_rollout_on_vllm_is_the_whole_job(on_vllm: Path, paceline: Callable[[Sequence[str]], Answer]) -> None:
     """What a user does on the first day; every step below it may be right and the job still not run."""
-    expect_whole_job(on_vllm, paceline)
-    launch = document(on_vllm, "launch.json")["arms"]
+    out = on_vllm / "rollout"
+    expect_whole_job(out, paceline, concurrencies=CONCURRENCIES, segments=1)
+    launch = document(out, "launch.json")["arms"]
     assert launch["baseline"]["engine_version"].startswith("0.32.0")
     assert launch["speculative"]["command"][: len(launch["baseline"]["command"])] == launch["baseline"]["command"]
-    assert "(vllm 0.32.0" in (on_vllm / "plan.md").read_text("utf-8")
+    assert "(vllm 0.32.0" in (out / "plan.md").read_text("utf-8")
+
+
+def test_the_plan_made_of_the_folder_is_the_rollouts_own(
+    on_vllm: Path, model_dir: Path, hardware: Path, paceline: Callable[[Sequence[str]], Answer]
+) -> None:
+    """Whoever decides again from what was measured gets the commands that were measured, not the defaults of a server that was not."""
+    where = ("--target", str(model_dir), "--gpu", str(hardware), "--gpus", "1", "--max-requests", "4", "--token-budget", "1024")
+    answer = paceline(["plan", str(on_vllm / "rollout"), *where, *DRAFTS, "--json"])
+    assert answer.code == 0, answer.err
+    said, own = json.loads(answer.out), document(on_vllm / "rollout", "plan.json")
+    assert [each["name"] for each in said["stages"]] == [each["name"] for each in own["stages"]]
+    assert "vllm.entrypoints.openai.api_server" in answer.out
+    assert '\\"method\\": \\"eagle3\\"' in answer.out
 
 
 def test_each_request_on_vllm_tells_its_own_drafts(on_vllm: Path) -> None:
     """The option for it is part of the command, so that acceptance by segment is no second measurement."""
-    _, speculative = runs(on_vllm, 2)
+    _, speculative = runs(on_vllm / "rollout", CONCURRENCIES[-1])
     assert speculative.provenance.arguments["acceptance_from"] == "each request"
 
 
 def test_a_rollout_on_llama_server_is_the_whole_job(on_llama: Path, paceline: Callable[[Sequence[str]], Answer]) -> None:
     """llama-server says other things in other places; the job must not."""
-    expect_whole_job(on_llama, paceline)
+    expect_whole_job(on_llama, paceline, concurrencies=(1, 2), segments=2)
     command = document(on_llama, "launch.json")["arms"]["speculative"]["command"]
     assert command[command.index("--spec-type") + 1] == "draft-simple"
 

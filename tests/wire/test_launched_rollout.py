@@ -55,6 +55,12 @@ def test_both_arms_are_started_measured_and_decided_and_not_started_again(log: P
     assert launch["arms"]["speculative"]["engine_version"] == "0.32.0"
     assert (tmp_path / "out" / launch["arms"]["speculative"]["log"]).is_file()
     assert "(vllm 0.32.0)" in (tmp_path / "out" / "plan.md").read_text("utf-8")
+    said = json.loads((tmp_path / "out" / "verdict.json").read_text("utf-8"))["losslessness_by_concurrency"]
+    assert [(each["concurrency"], each["divergence"]["share"]["n"], each["noise_floor"]["share"]["n"]) for each in said] == [
+        (1, 6, 2),
+        (2, 6, 2),
+    ]
+    assert json.loads(answer.out)["losslessness"]["noise_floor"]["share"]["value"] == 0.0
     engine(tmp_path, "--dies", "started again")
     again = paceline([*asked, "--resume", "--json"])
     assert again.code == 0, again.err
@@ -89,6 +95,17 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(log: Path, tmp_path: 
     assert kept.finished[0].timing.ttft_s in {each.timing.ttft_s for each in whole.finished}
 
 
+def test_ctrl_c_in_the_last_repeat_is_gone_on_with(log: Path, tmp_path: Path, paceline: Paceline) -> None:
+    """A baseline whose counted requests are all there looks measured; without the repeat nobody knows what noise is."""
+    asked = arguments(log, engine(tmp_path, "--interrupts", "25"), tmp_path / "out")
+    stopped = paceline(asked)
+    assert stopped.code == 130, stopped.err
+    engine(tmp_path)
+    answer = paceline([*asked, "--resume", "--json"])
+    assert answer.code == 0, answer.err
+    assert json.loads(answer.out)["losslessness"]["noise_floor"]["share"]["n"] == 2
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -101,6 +118,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(log: Path, tmp_path: 
         (["--launch", "sglang", "--engine", "vllm"], "--engine vllm and --launch sglang are two engines"),
         (["--launch", "sglang", "--engine-version", "0.32.0"], "--engine-version does nothing with --launch sglang"),
         (["--launch", "vllm", "--launch-python", "p", "--launch-binary", "b"], "two ways to name one program"),
+        (["--launch", "vllm", "--temperature", "1", "--noise-floor", ".5"], "--noise-floor tells how often greedy answers differ"),
         (["--launch-model", "m"], "--launch-model is for servers that are started here; give --launch too"),
     ],
 )

@@ -34,7 +34,7 @@ METHODS_OF: Mapping[str, frozenset[Method]] = MappingProxyType(
     }
 )
 PREDICTING = frozenset({"forecast", "simulate", "sweep"})  # they price a head from its target, whatever its name
-ONLY_MEASURED = ("resume", "model", "measured_requests", "max_tokens", "temperature")
+ONLY_MEASURED = ("resume", "model", "measured_requests", "max_tokens", "temperature", "noise_floor")
 ONLY_SIMULATED = ("requests", "spread", "rejection", "token_budget")
 STATES_ACCEPTANCE = ("alpha", "conditional", "survival", "acceptance_length", "rank_acceptance", "acceptance_from", "segment_alpha")
 ONLY_DRAFTING = (*STATES_ACCEPTANCE, "segments", "draft_tokens", "spread", "rejection", "persistence", "draft_tokens_by_batch", "adaptive")
@@ -89,6 +89,8 @@ def _conditions(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
     if options.verb == "rollout":
         idle = options.baseline is None and options.launch is None
         found = [(dest, idle, "is for measured servers; give --baseline and --speculative, or --launch, too") for dest in ONLY_MEASURED]
+        drawn = "tells how often greedy answers differ, and drawn ones do anyway; leave it or --temperature out"
+        found.append(("noise_floor", options.temperature > 0, drawn))
         found += _of_launched_servers(options)
         found += _of_measured_servers(options)
     if options.verb == "memory":

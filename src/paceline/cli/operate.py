@@ -18,6 +18,7 @@ from paceline.cli.options import (
     add_traffic,
     add_verb,
     counts,
+    fraction,
     not_negative,
     place,
     positive,
@@ -64,6 +65,13 @@ def _add_rollout(verbs: Verbs) -> None:
     )
     servers.add_argument("--max-tokens", type=positive_int, default=256, metavar="N", help="longest output asked for (default 256)")
     servers.add_argument("--temperature", type=not_negative, default=0.0, metavar="T", help="sent with every request (default 0)")
+    servers.add_argument(
+        "--noise-floor",
+        type=fraction,
+        default=0.25,
+        metavar="SHARE",
+        help="at temperature 0 send that share to the baseline twice: how often its own answers differ (default .25; 0: none)",
+    )
     servers.add_argument("--resume", action="store_true", help="go on with a measurement that was stopped, or decide again from it")
     servers.add_argument("--no-rehearsal", action="store_true", help="start no fake servers")
     add_launch(parser, title="servers that are started here (instead of --baseline and --speculative)")

@@ -23,7 +23,7 @@ from paceline.jobs.simulation import limits_of
 from paceline.jobs.traffic import file_bytes
 from paceline.live.openai import is_same_server
 from paceline.report.json_view import plan_dict, verdict_dict
-from paceline.report.operations import rehearsal_text, rollout_text
+from paceline.report.operations import answers_dict, rehearsal_text, rollout_text
 from paceline.report.text import plan_markdown
 from paceline.run import Arm
 from paceline.servers.vllm.versions import Version, vllm_version
@@ -103,7 +103,7 @@ def _servers(options: argparse.Namespace) -> BenchAsked | None:
         concurrencies=options.concurrency,
         open_load=None,
         pairs=None,
-        noise_floor=None,
+        noise_floor=(options.noise_floor or None) if options.temperature == 0 else None,
         stop_when=None,
         first_byte_s=FIRST_BYTE_S,
         gap_s=GAP_S,
@@ -176,13 +176,21 @@ def run_rollout(options: argparse.Namespace) -> int:
     with progress("reading traffic", total=file_bytes(options.traffic)) as bar:
         done = roll_out(job, options.out, reading=bar, step=say)
     body = verdict_dict(done.verdict, lesson=done.decisive.lesson, by_concurrency=done.verdicts)
-    text = rollout_text(done.comparisons, label=done.known.label, notes=done.notes, out=str(options.out), skill=skill_name(options.method))
+    text = rollout_text(
+        done.comparisons,
+        done.losslessness,
+        label=done.known.label,
+        notes=done.notes,
+        out=str(options.out),
+        skill=skill_name(options.method),
+    )
     if done.rehearsal is not None:
         text = f"{text}\n{rehearsal_text(done.rehearsal.baseline, done.rehearsal.speculative)}"
     rests_on = {"acceptance": done.known.evidence.value, "acceptance_label": done.known.label, "notes": list(done.notes)}
+    answers = answers_dict(done.losslessness, deciding=done.verdict)
     answer(
         options,
-        body=body | rests_on,
+        body=body | rests_on | answers,
         text=text,
         inputs={**config_hashes(job.asked), **done.traffic.inputs, **job.policy_inputs},
     )

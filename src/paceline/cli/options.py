@@ -208,7 +208,7 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
     """The target and what it runs on."""
     group = parser.add_argument_group("target and hardware")
     group.add_argument("--target", default="llama-3.3-70b", help="a well-known model, a Hugging Face config.json, or its folder")
-    group.add_argument("--gpu", default="h100", help="GPU by name (default h100)")
+    group.add_argument("--gpu", default="h100", help="GPU by name, or a TOML file of one that is in no table (default h100)")
     group.add_argument(
         "--gpus", type=positive_int, default=None, metavar="N", help="GPUs the target is split over (default: as few as hold it)"
     )

@@ -164,9 +164,10 @@ def calibration_lines(found: Calibration | None) -> tuple[str, ...]:
     if found is None:
         return ()
     engine = found.engine
+    arithmetic = "" if engine.arithmetic == 1 else f" (arithmetic at {engine.arithmetic:.2g} times the stated peak)"
     fitted = (
         f"calibrated on {found.n} points: {1000 * engine.overhead_s:.2f} ms per speculative step, draft passes "
-        f"{engine.draft_scale:.2f} times as priced, kernels at {engine.efficiency:.0%}; fit error {found.error:.1%}"
+        f"{engine.draft_scale:.2f} times as priced, kernels at {engine.efficiency:.0%}{arithmetic}; fit error {found.error:.1%}"
     )
     return fitted, *(f"! {each}" for each in calibration_notes(found))
 

@@ -12,7 +12,7 @@ not tell (`informed`) stays at its prior, so that two points are enough.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, inf, isfinite, log, sqrt
 
 import numpy as np
@@ -355,8 +355,11 @@ def informed(observations: Sequence[Observation], *, prior: Prior, spread: float
 
 
 def _moved(engine: EngineCost, x: FloatArray) -> EngineCost:
-    return EngineCost(
-        overhead_s=engine.overhead_s * exp(x[0]), draft_scale=engine.draft_scale * exp(x[1]), efficiency=engine.efficiency * exp(x[2])
+    return replace(
+        engine,
+        overhead_s=engine.overhead_s * exp(x[0]),
+        draft_scale=engine.draft_scale * exp(x[1]),
+        efficiency=engine.efficiency * exp(x[2]),
     )
 
 

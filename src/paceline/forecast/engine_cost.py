@@ -3,7 +3,9 @@
     plain step        kernels / efficiency + engine overhead
     speculative step  kernels of verifying / efficiency + engine overhead + speculation overhead + draft scale · K draft passes
 
-The engine overhead stays the coefficient of data/step_cost.toml; the triple is what differs between engines and versions.
+The engine overhead stays the coefficient of data/step_cost.toml; the triple is what differs between engines and versions. On hardware
+that is in no table a calibration also finds the arithmetic: the stated peak is seldom what is reached, and how it compares with the
+bandwidth says from how many tokens on a step grows.
 """
 
 from dataclasses import dataclass
@@ -24,15 +26,17 @@ class EngineCost:
         overhead_s: seconds per speculative step beside verifying and drafting.
         draft_scale: draft passes take this many times as long as priced from their kernels.
         efficiency: kernels reach this share of the speed they were measured at.
+        arithmetic: beside that, multiplications run at this many times the hardware's peak.
 
     """
 
     overhead_s: float
     draft_scale: float
     efficiency: float
+    arithmetic: float = 1.0
 
     def __post_init__(self) -> None:
-        """Reject a negative overhead and a scale or efficiency that is not above 0.
+        """Reject a negative overhead and a scale, efficiency or arithmetic that is not above 0.
 
         Raises:
             BadInputError: with the value.
@@ -40,7 +44,7 @@ class EngineCost:
         """
         if not (isfinite(self.overhead_s) and self.overhead_s >= 0):
             raise BadInputError(f"speculation overhead {self.overhead_s!r} s is not a number from 0 on")
-        for name in ("draft_scale", "efficiency"):
+        for name in ("draft_scale", "efficiency", "arithmetic"):
             value = getattr(self, name)
             if not (isfinite(value) and value > 0):
                 raise BadInputError(f"{name} = {value!r} is not a number above 0")

@@ -61,7 +61,7 @@ def linear_seconds(*, weights: float, tokens: FloatArray, gpu: Gpu, dtype: Dtype
         return _log_log(tokens, points, seconds) * (weights / float(nearest["weights"]))
     memory_s = weights * dtype.weight_bytes / (gpu.bandwidth_bytes_per_s * coefficient(f"{dtype.value}_memory_efficiency"))
     compute_s = 2 * weights * tokens / (peak_flops_per_s * coefficient(f"{dtype.value}_compute_efficiency"))
-    norm = coefficient("roofline_norm")
+    norm = _roofline_norm(gpu)
     by_tokens: FloatArray = (memory_s**norm + compute_s**norm) ** (1 / norm)
     return by_tokens
 
@@ -85,7 +85,7 @@ def expert_seconds(pool: Routed, *, tokens: FloatArray, per_request: int, gpu: G
     memory_s = read * dtype.weight_bytes / (gpu.bandwidth_bytes_per_s * coefficient(f"expert_{dtype.value}_efficiency"))
     flops = 2 * tokens * pool.per_token * pool.parameters_each / gpus
     compute_s = flops / (gpu.peak_flops_per_s(dtype) * coefficient(f"{dtype.value}_compute_efficiency"))
-    norm = coefficient("roofline_norm")
+    norm = _roofline_norm(gpu)
     return np.asarray(coefficient("expert_layer_floor_s") + (memory_s**norm + compute_s**norm) ** (1 / norm))
 
 
@@ -119,6 +119,10 @@ def all_reduce_seconds(*, elements: FloatArray, gpu: Gpu, gpus: int) -> FloatArr
 def kv_efficiency(gpu: Gpu) -> float:
     """Share of peak bandwidth that reading the KV cache reaches."""
     return float(_gpu_rows().get(gpu.name, {"kv_efficiency": 0.92})["kv_efficiency"])
+
+
+def _roofline_norm(gpu: Gpu) -> float:
+    return coefficient("roofline_norm") if gpu.roofline_norm is None else gpu.roofline_norm
 
 
 @cache

@@ -13,7 +13,7 @@ experts. Tensor parallelism splits weights, head and KV heads (a KV
 head is not split but copied, where there are more GPUs than KV heads) and adds two all-reduces per layer.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from paceline.forecast.kernels import (
 )
 from paceline.hardware import Dtype, Gpu, ModelShape
 
-__all__ = ["Forward", "Placement", "fixed_dtype", "forward", "kv_bytes_per_token", "layer_weights", "placed", "slowed"]
+__all__ = ["Forward", "Placement", "at_arithmetic", "fixed_dtype", "forward", "kv_bytes_per_token", "layer_weights", "placed", "slowed"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -97,6 +97,11 @@ def placed(target: ModelShape, *, gpu: Gpu, gpus: int, dtype: Dtype) -> Placemen
         raise BadInputError(f"{printable(target.name)} has {target.heads} attention heads, which {gpus} GPUs do not divide")
     gpu.peak_flops_per_s(dtype)
     return Placement(gpu=gpu, gpus=gpus, dtype=dtype)
+
+
+def at_arithmetic(gpu: Gpu, share: float) -> Gpu:
+    """The same GPU where multiplications run at `share` of its peak; what it was measured at stays."""
+    return gpu if share == 1 else replace(gpu, flops_per_s={dtype: share * peak for dtype, peak in gpu.flops_per_s.items()})
 
 
 def layer_weights(model: ModelShape) -> int:

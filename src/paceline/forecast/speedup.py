@@ -14,7 +14,7 @@ published error; `n` is its points. Acceptance is taken as given.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import exp
 
@@ -22,9 +22,9 @@ from paceline.errors import BadInputError
 from paceline.forecast.acceptance_model import extrapolated
 from paceline.forecast.calibrate import Calibration
 from paceline.forecast.draft_memory import memory
-from paceline.forecast.engine_cost import published_error
+from paceline.forecast.engine_cost import published_error, uncalibrated
 from paceline.forecast.kernels import captured_tokens, coefficient, has_measured_kernels
-from paceline.forecast.roofline import Forward, Placement, forward, placed
+from paceline.forecast.roofline import Forward, Placement, at_arithmetic, forward, placed, slowed
 from paceline.forecast.step_cost import StepCost, prefill_seconds, step_cost, step_seconds
 from paceline.hardware import DraftShape, ModelShape
 from paceline.speculation.acceptance import Acceptance
@@ -199,9 +199,12 @@ def _priced(
             draft=draft,
             max_tokens=most_requests * verified + (lengths.prompt_tokens if each is None else 0),
             max_requests=most_requests,
-            engine=None if calibration is None else calibration.engine,
+            engine=engine,
         )
 
+    engine = uncalibrated(where.gpus) if calibration is None else calibration.engine
+    reached = replace(where, gpu=at_arithmetic(where.gpu, engine.arithmetic))
+    terms = forward(target, reached, max_tokens=most_requests * speculation.verified_tokens, per_request=speculation.verified_tokens)
     rivals = () if speculation.tree is not None else tuple(Speculation(speculation.method, K, None) for K in sorted(set(draft_lengths)))
     return _Priced(
         target=target,
@@ -211,7 +214,7 @@ def _priced(
         plain=cost(None),
         ours=cost(speculation),
         competing={each: cost(each) for each in rivals},
-        terms=forward(target, where, max_tokens=most_requests * speculation.verified_tokens, per_request=speculation.verified_tokens),
+        terms=slowed(terms, efficiency=engine.efficiency),
         draft_prefill_share=0.0
         if draft is None
         else draft.active_parameters / (target.active_parameters - target.parameters + target.decoder_parameters),

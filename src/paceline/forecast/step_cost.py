@@ -19,7 +19,7 @@ from paceline.errors import BadInputError
 from paceline.forecast.drafting import drafting
 from paceline.forecast.engine_cost import EngineCost, uncalibrated
 from paceline.forecast.kernels import coefficient
-from paceline.forecast.roofline import forward, placed, slowed
+from paceline.forecast.roofline import at_arithmetic, forward, placed, slowed
 from paceline.hardware import DraftShape, Dtype, Gpu, ModelShape
 from paceline.speculation.method import Speculation
 
@@ -69,9 +69,9 @@ def step_cost(
     """
     if max_requests < 1:
         raise BadInputError(f"max_requests = {max_requests!r} is below 1")
-    where = placed(target, gpu=gpu, gpus=gpus, dtype=dtype)
-    verified = 1 if speculation is None else speculation.verified_tokens
     added_by_engine = uncalibrated(gpus) if engine is None else engine
+    where = placed(target, gpu=at_arithmetic(gpu, added_by_engine.arithmetic), gpus=gpus, dtype=dtype)
+    verified = 1 if speculation is None else speculation.verified_tokens
     as_measured = forward(target, where, max_tokens=max(max_tokens, max_requests * verified), per_request=verified)
     verify = slowed(as_measured, efficiency=added_by_engine.efficiency)
     rows = np.minimum(np.arange(max_tokens + 1), max_requests)

@@ -1,8 +1,12 @@
-"""Calibrates a scenario: from files of points, from run files or their folder, or with the triple of an engine family."""
+"""Calibrates a scenario: from files of points, from run files or their folder, or with the triple of an engine family.
+
+Hardware that is in no table has peaks that somebody stated. How fast it is as a whole is then read off the points' own steps before the
+fit, and what of its arithmetic is reached is a fourth thing that they tell, found by trying: it moves all prices.
+"""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from math import log, sqrt
+from dataclasses import dataclass, replace
+from math import exp, log, sqrt
 from pathlib import Path
 
 from paceline.data.tables import table
@@ -11,6 +15,8 @@ from paceline.files.calibration import CalibrationPoint, PrefillMixed, read_cali
 from paceline.forecast.calibrate import COEFFICIENTS, Calibration, Observation, Prior, Setting, calibrate, informed, priced, step_times
 from paceline.forecast.engine_cost import EngineCost, engine_of_family, uncalibrated
 from paceline.forecast.kernels import coefficient
+from paceline.forecast.roofline import Placement, at_arithmetic
+from paceline.forecast.shapes import known_gpus
 from paceline.forecast.step_cost import StepCost, beside_seconds, step_cost, step_seconds
 from paceline.jobs.labels import described
 from paceline.jobs.scenario import Scenario
@@ -24,6 +30,7 @@ LEAST_POINTS = 2
 SHOWN_POINTS = 12
 LARGEST_PREFILL = 0.6  # of a step's seconds; with more of it priced off little is left that was measured
 KEPT_SD = 1e-3  # of a coefficient that the points do not tell
+ARITHMETICS = tuple(exp(each / 8) for each in range(-32, 33))  # times the stated peak, from a fiftieth to fifty times
 WORDS = {
     "overhead_s": "seconds per speculative step",
     "draft_scale": "scale of draft passes",
@@ -67,26 +74,62 @@ def calibrated(files: Sequence[Path], asked: Scenario, *, context_tokens: int, e
             f"{len(points)} distinct calibration point is too few for overhead, draft cost and efficiency; give two or more"
         )
     start: EngineCost = uncalibrated(asked.where.gpus) if engine is None else engine_of_family(engine)
-    seen = [_observation(point, asked, start, context_tokens) for point in points]
-    prior = Prior(start, *(coefficient(f"own_{each}_sd") for each in ("overhead", "draft", "efficiency")))
     spread = coefficient("least_calibration_error")
-    told = informed(seen, prior=prior, spread=spread)
-    sds = [
-        sd if name in told else KEPT_SD
-        for name, sd in zip(COEFFICIENTS, (prior.overhead_sd, prior.draft_sd, prior.efficiency_sd), strict=True)
-    ]
-    figures = [each for point in seen for each in (point.ratio, point.plain_step_s, point.speculative_step_s) if each is not None]
-    free = sqrt(len(figures) / max(1, len(figures) - len(told)))  # a fit comes nearer to its points than to others
-    found = calibrate(seen, prior=Prior(start, *sds), spread=spread, prefill_slowdown=0.0)
-    error = found.error * free
+    starts = [start]
+    if asked.where.gpu.name not in known_gpus():
+        starts = [_at_own_speed(points, asked, replace(start, arithmetic=each), context_tokens) for each in ARITHMETICS]
+    fits = [_fit(points, asked, each, context_tokens=context_tokens, spread=spread) for each in starts]
+    best = min(fits, key=lambda each: each.misfit)
+    freed = len(best.told) + (len(starts) > 1)
+    figures = [each for point in best.seen for each in (point.ratio, point.plain_step_s, point.speculative_step_s) if each is not None]
+    free = sqrt(len(figures) / max(1, len(figures) - freed))  # a fit comes nearer to its points than to others
+    error = best.found.error * free
     if error > coefficient("largest_calibration_error"):
         raise BadInputError(
             f"the calibration points contradict each other or are of something else: the best fit misses them by {error:.0%}, and "
             f"more than {coefficient('largest_calibration_error'):.0%} is worse than no calibration; look for seconds given as "
             "milliseconds, a mistyped ratio, another GPU, dtype or draft length, and leave such points out\n"
-            + "\n".join(_given_and_fitted(seen, found.engine))
+            + "\n".join(_given_and_fitted(best.seen, best.found.engine))
         )
-    return replace(found, error=error, freed=told)
+    return replace(best.found, error=error, freed=best.told)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """A fit at one arithmetic: the points as they are priced there, what it is, which coefficients they told, and how badly it explains
+    them, the prior's doubt included.
+    """
+
+    seen: Sequence[Observation]
+    found: Calibration
+    told: tuple[str, ...]
+    misfit: float
+
+
+def _at_own_speed(points: Sequence[CalibrationPoint], asked: Scenario, start: EngineCost, context_tokens: int) -> EngineCost:
+    """The triple where hardware that was stated runs its kernels and draft passes as fast as the plain steps (without any: the speculative
+    ones) say.
+    """
+    seen = [_observation(point, asked, start, context_tokens) for point in points]
+    plain = [(each.terms.plain_s, each.plain_step_s - each.terms.engine_s) for each in seen if each.plain_step_s is not None]
+    drafted = [(each.terms.verify_s, each.speculative_step_s) for each in seen if each.speculative_step_s is not None]
+    told = [log(priced_s / step_s) for priced_s, step_s in plain or drafted if step_s > 0]
+    if not told:
+        return start
+    efficiency = exp(sum(told) / len(told))
+    return replace(start, efficiency=efficiency, draft_scale=start.draft_scale / efficiency)
+
+
+def _fit(points: Sequence[CalibrationPoint], asked: Scenario, start: EngineCost, *, context_tokens: int, spread: float) -> _Fit:
+    seen = [_observation(point, asked, start, context_tokens) for point in points]
+    prior = Prior(start, *(coefficient(f"own_{each}_sd") for each in ("overhead", "draft", "efficiency")))
+    told = informed(seen, prior=prior, spread=spread)
+    believed = (prior.overhead_sd, prior.draft_sd, prior.efficiency_sd)
+    sds = [sd if name in told else KEPT_SD for name, sd in zip(COEFFICIENTS, believed, strict=True)]
+    found = calibrate(seen, prior=Prior(start, *sds), spread=spread, prefill_slowdown=0.0)
+    moved = [log(getattr(found.engine, name) / getattr(start, name)) / sd for name, sd in zip(COEFFICIENTS, believed, strict=True)]
+    doubts = [*moved, log(start.arithmetic) / coefficient("own_arithmetic_sd"), found.error / spread * sqrt(len(seen))]
+    return _Fit(seen, found, told, sum(each * each for each in doubts))
 
 
 def _given_and_fitted(seen: Sequence[Observation], engine: EngineCost) -> list[str]:
@@ -129,9 +172,10 @@ def _observation(point: CalibrationPoint, asked: Scenario, start: EngineCost, co
     if point.concurrency > MOST_REQUESTS or draft_tokens > MOST_DRAFT_TOKENS:
         raise BadInputError(f"a calibration point of {point.concurrency} requests and {draft_tokens} drafts is larger than what is priced")
     tree = asked.speculation.tree if draft_tokens == asked.speculation.draft_tokens else None
+    gpu = at_arithmetic(asked.where.gpu, start.arithmetic)
     setting = Setting(
         target=asked.target,
-        where=asked.where,
+        where=Placement(gpu=gpu, gpus=asked.where.gpus, dtype=asked.where.dtype),
         speculation=Speculation(asked.speculation.method, draft_tokens, tree),
         draft=asked.draft,
         requests=point.concurrency,
@@ -178,7 +222,7 @@ def _of_decoding(
         draft=None if speculation is None else setting.draft,
         max_tokens=tokens + prompt_tokens,
         max_requests=setting.requests,
-        engine=start,
+        engine=replace(start, arithmetic=1.0),  # which the setting's GPU is at already
     )
     if point.mixed is not None:
         step_s -= _prefill_in_a_step(cost, tokens, point, point.mixed, step_s)

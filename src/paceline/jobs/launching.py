@@ -11,6 +11,7 @@ from typing import Any
 
 from paceline.decide.comparability import synthetic_caution
 from paceline.errors import NoEvidenceError
+from paceline.files.answers import REPEAT
 from paceline.files.benchfolder import BenchFolder
 from paceline.jobs.arm_commands import ArmCommand, Launching, arm_command
 from paceline.jobs.bench import measure_servers
@@ -109,6 +110,9 @@ def _is_measured(bench: Bench, kept: BenchFolder, arm: Arm) -> bool:
     """Whether nothing is left to send for this arm."""
     asked = {each.id for each in bench.to_ask.counted}
     several = len({each.segment for each in bench.to_ask.counted}) > 1
+    repeats = arm is Arm.BASELINE and bench.noise_floor is not None
+    if repeats and not all(kept.is_finished(each.name, REPEAT) for each in bench.loads):
+        return False
     runs = [kept.joined(each.name, arm) for each in bench.loads]
     return all(
         run is not None

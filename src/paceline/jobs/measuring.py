@@ -5,16 +5,18 @@ is laid beside what was simulated. They decide nothing, because nothing but the 
 """
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from paceline.decide.losslessness import Losslessness
 from paceline.errors import NoEvidenceError
 from paceline.files.benchfolder import BenchFolder
 from paceline.jobs.acceptance import KnownAcceptance
 from paceline.jobs.asking import Asking
 from paceline.jobs.bench import Watcher, measure_servers
 from paceline.jobs.bench_asked import BenchAsked, prepared
+from paceline.jobs.diagnosing import losslessness_beside
 from paceline.jobs.fake_server import Rehearsal, fake_server
 from paceline.jobs.scenario import Scenario
 from paceline.jobs.simulation import SimulationPlan
@@ -22,7 +24,7 @@ from paceline.live.fake_pair import fake_servers
 from paceline.live.fake_server_faults import NO_FAULTS
 from paceline.run import Arm, Evidence, Run
 
-__all__ = ["Measured", "Quiet", "measured_pairs", "plan_of", "rehearsed"]
+__all__ = ["Measured", "Quiet", "losslessness_at_loads", "measured_pairs", "plan_of", "rehearsed"]
 
 MOST_IN_FLIGHT = 16
 REHEARSED_TOKENS = 64
@@ -89,7 +91,19 @@ def plan_of(asked: BenchAsked) -> Mapping[str, object]:
         "max_tokens": asked.asking.max_tokens,
         "temperature": asked.asking.temperature,
         "seed": asked.asking.seed,
+        "noise_floor": asked.noise_floor,
     }
+
+
+def losslessness_at_loads(pairs: Sequence[Measured], folder: Path, *, confidence: float, seed: int) -> dict[int, Losslessness]:
+    """What the answers in the load-test's folder say, by concurrency; a load without answers of both arms is left out."""
+    found = {}
+    for each in pairs:
+        base, twin = (folder / "runs" / f"c{each.concurrency:04d}-{arm.value}.json" for arm in Arm)
+        said = losslessness_beside((base, twin), (each.baseline, each.speculative), confidence=confidence, seed=seed)
+        if said is not None:
+            found[each.concurrency] = said
+    return found
 
 
 def rehearsed(

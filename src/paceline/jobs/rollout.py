@@ -17,6 +17,7 @@ import numpy as np
 
 import paceline
 from paceline.decide.gate import Policy, production_verdict
+from paceline.decide.losslessness import Losslessness
 from paceline.errors import BadInputError
 from paceline.files.runfile import run_to_json
 from paceline.files.whole import make_folder, write_text
@@ -29,7 +30,7 @@ from paceline.jobs.bench_asked import BenchAsked
 from paceline.jobs.labels import described, labelled, model_range, with_arguments
 from paceline.jobs.launch import Commands, launch_commands
 from paceline.jobs.launching import commands_of, engine_of, launch_dict, launch_notes, launched_pairs
-from paceline.jobs.measuring import Measured, measured_pairs, rehearsed
+from paceline.jobs.measuring import Measured, losslessness_at_loads, measured_pairs, rehearsed
 from paceline.jobs.planning import Circumstances, across_loads, compared, output_shares, planned
 from paceline.jobs.scenario import Asked, Scenario, config_hashes, scenario
 from paceline.jobs.simulation import SimulationPlan, limits_of, need_seats, simulated_arms
@@ -38,6 +39,7 @@ from paceline.plan import Plan
 from paceline.report.evidence import replayed_dict
 from paceline.report.html import report_html
 from paceline.report.json_view import plan_dict, verdict_dict
+from paceline.report.operations import answers_dict
 from paceline.report.page import Comparison
 from paceline.report.predictions import forecast_dict
 from paceline.report.skill import SkillFacts, skill_markdown
@@ -104,7 +106,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """What came out; the same is in the files."""
+    """What came out; the same is in the files. `losslessness`: what the answers at each load say, empty where no server was measured."""
 
     scenario: Scenario
     traffic: Traffic
@@ -112,6 +114,7 @@ class Rollout:
     rows: tuple[ForecastRow, ...]
     conditions: tuple[Condition, ...]
     comparisons: tuple[Comparison, ...]
+    losslessness: Mapping[int, Losslessness]
     plan: Plan
     commands: Commands
     rehearsal: Measured | None
@@ -216,7 +219,8 @@ def roll_out(job: Job, out: Path, *, reading: Callable[[int], None], step: Calla
     circumstances = Circumstances(found, commands, _engine(job, measured), shares, job.requests_per_s)
     compared_all = across_loads(tuple(comparisons))
     plan = planned(circumstances, compared_all, policy=job.policy)
-    done = Rollout(found, traffic, known, rows, conditions, compared_all, plan, commands, rehearsal)
+    lossless = losslessness_at_loads(measured, out / "bench", confidence=job.policy.confidence, seed=job.simulation.seed)
+    done = Rollout(found, traffic, known, rows, conditions, compared_all, lossless, plan, commands, rehearsal)
     _write_decision(job, done, folder, rng)
     return done
 
@@ -328,13 +332,14 @@ def _write_decision(job: Job, done: Rollout, folder: _Folder, rng: np.random.Gen
     verdicts, production = done.verdicts, done.decisive
     body = verdict_dict(production.verdict, lesson=production.lesson, by_concurrency=verdicts)
     rests_on = {"acceptance": done.known.evidence.value, "acceptance_label": done.known.label, "arms": done.arms_evidence.value}
-    folder.write("verdict.json", _json("verdict", job, done.traffic, body | {"rests_on": rests_on, "notes": list(done.notes)}))
+    told = {"rests_on": rests_on, "notes": list(done.notes), **answers_dict(done.losslessness, deciding=production.verdict)}
+    folder.write("verdict.json", _json("verdict", job, done.traffic, body | told))
     markdown = plan_markdown(done.plan, verdicts)
     folder.write("plan.md", markdown)
     folder.write("plan.json", _json("plan", job, done.traffic, plan_dict(done.plan)))
     if job.launching is not None:
-        told = launch_dict(job.launching, (production.baseline, production.speculative))
-        folder.write("launch.json", _json("launch", job, done.traffic, told))
+        started = launch_dict(job.launching, (production.baseline, production.speculative))
+        folder.write("launch.json", _json("launch", job, done.traffic, started))
     folder.write("manifests/baseline.sh", f"#!/bin/sh\nexec {done.commands.baseline}\n")
     folder.write("manifests/speculative.sh", f"#!/bin/sh\nexec {done.commands.speculative}\n")
     folder.write(

@@ -7,6 +7,7 @@ from typing import Any
 
 from paceline.errors import BadInputError, printable
 from paceline.files.found import sha256_of
+from paceline.files.gpufile import read_gpu
 from paceline.files.modelconfig import read_model_config
 from paceline.forecast.config_json import model_from_config
 from paceline.forecast.draft_memory import DEFAULT_DRAFT_VOCAB, MemoryAnswer, draft_shape, memory
@@ -18,6 +19,7 @@ from paceline.speculation.method import Method, Speculation, Tree
 __all__ = ["Asked", "Scenario", "config_hashes", "default_dtype", "on_disk", "resolved_model", "scenario"]
 
 TRIED_GPUS = (1, 2, 4, 8)
+TOML = ".toml"
 ROOM_FOR_KV = 0.25
 DTYPES_OF_QUANTIZATION = {"fp8": Dtype.FP8, "awq": Dtype.INT4, "gptq": Dtype.INT4, "mxfp4": Dtype.FP4}
 
@@ -119,7 +121,7 @@ def _quantised(stated: Any) -> Dtype:
 
 
 def config_hashes(asked: Asked) -> dict[str, str]:
-    """SHA-256 of the config.json that target and draft are read from, by folder and name; none for well-known names.
+    """SHA-256 of the config.json that target and draft are read from, by folder and name, and of stated hardware; none for known names.
 
     Raises:
         BadInputError: it cannot be read.
@@ -127,7 +129,13 @@ def config_hashes(asked: Asked) -> dict[str, str]:
     """
     places = [path for path in (on_disk(each) for each in (asked.target, asked.draft) if each is not None) if path is not None]
     files = [path / "config.json" if path.is_dir() else path for path in places]
-    return {f"{each.resolve().parent.name}/{each.name}": sha256_of(each) for each in files if each.is_file()}
+    found = {f"{each.resolve().parent.name}/{each.name}": sha256_of(each) for each in files if each.is_file()}
+    stated = _gpu_file(asked.gpu)
+    return found if stated is None else found | {stated.name: sha256_of(stated)}
+
+
+def _gpu_file(name: str) -> Path | None:
+    return Path(name) if name.endswith(TOML) else None
 
 
 def scenario(asked: Asked) -> Scenario:
@@ -142,7 +150,8 @@ def scenario(asked: Asked) -> Scenario:
     target = resolved_model(asked.target)
     speculation = Speculation(method=asked.method, draft_tokens=asked.draft_tokens, tree=asked.tree)
     draft = _draft(asked, target)
-    chosen = gpu(asked.gpu)
+    file = _gpu_file(asked.gpu)
+    chosen = gpu(asked.gpu) if file is None else read_gpu(file)
     found: Scenario | None = None
     fault: BadInputError | None = None
     for gpus in TRIED_GPUS if asked.gpus is None else (asked.gpus,):

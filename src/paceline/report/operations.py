@@ -5,15 +5,18 @@ from typing import Any
 
 from paceline.decide.gate import production_verdict
 from paceline.decide.lesson_gate import LessonVerdict
+from paceline.decide.losslessness import Losslessness
 from paceline.errors import ascii_controls
+from paceline.report.diagnosis import losslessness_dict, losslessness_text
 from paceline.report.figures import MISSING, break_even, decision_words, interval, milliseconds, plain
 from paceline.report.page import Comparison
 from paceline.report.text import columns, verdict_text
 from paceline.run import Run
 from paceline.servers.vllm.versions import Compatibility
 from paceline.simulate.compare import speedup
+from paceline.verdict import Verdict
 
-__all__ = ["compatibility_dict", "config_text", "lesson_verdict_text", "rollout_text"]
+__all__ = ["answers_dict", "compatibility_dict", "config_text", "lesson_verdict_text", "rollout_text"]
 
 LATE = "client_lag_s"
 WORDS = {True: "passes", False: "fails", None: "cannot be told"}
@@ -28,8 +31,24 @@ def lesson_verdict_text(lesson: LessonVerdict) -> str:
     return "\n".join([*lines, *(f"  {ascii_controls(each)}" for each in lesson.disagreements)])
 
 
-def rollout_text(comparisons: Sequence[Comparison], *, label: str, notes: Sequence[str], out: str, skill: str) -> str:
-    """A line per concurrency, the deciding verdict in full, the textbook's beside it, and where the files are."""
+def answers_dict(losslessness: Mapping[int, Losslessness], *, deciding: Verdict) -> dict[str, Any]:
+    """What the answers say at the deciding concurrency, None where nothing was measured, and at each."""
+    return {
+        "losslessness": losslessness_dict(losslessness.get(deciding.concurrency or 0)),
+        "losslessness_by_concurrency": [{"concurrency": name, **(losslessness_dict(each) or {})} for name, each in losslessness.items()],
+    }
+
+
+def rollout_text(
+    comparisons: Sequence[Comparison],
+    losslessness: Mapping[int, Losslessness],
+    *,
+    label: str,
+    notes: Sequence[str],
+    out: str,
+    skill: str,
+) -> str:
+    """A line per concurrency, the deciding verdict in full, the textbook's beside it, what the answers say, and where the files are."""
     rows = [
         (
             MISSING if each.verdict.concurrency is None else str(each.verdict.concurrency),
@@ -46,6 +65,7 @@ def rollout_text(comparisons: Sequence[Comparison], *, label: str, notes: Sequen
     parts = [f"acceptance {ascii_controls(label)}", columns(head, rows), verdict_text(production).rstrip()]
     if decisive.lesson is not None:
         parts.append(lesson_verdict_text(decisive.lesson))
+    parts += [f"{in_flight} in flight: {losslessness_text(each)}" for in_flight, each in losslessness.items()]
     parts += [f"note: {ascii_controls(each)}" for each in notes]
     parts.append(f"written to {ascii_controls(out)}: report.html, plan.md, verdict.json, runs/, manifests/, {skill}")
     return "\n\n".join(parts)

@@ -1,0 +1,82 @@
+"""Reads hardware that is in no table: one GPU or CPU as its user states it, in TOML.
+
+    name = "two Xeon cores"
+    memory_bytes = 24e9
+    bandwidth_bytes_per_s = 20e9         peak
+    flops_per_s = { bf16 = 300e9 }       dense peaks by dtype
+    roofline_norm = 1.5                  optional: how much of reading and arithmetic overlaps, 3 on GPUs, 1 where they take turns
+    source = "its data sheet"            optional
+
+A server whose weights are wider than any dtype here (float32 on a CPU) reads twice the bytes: state half the bandwidth under bf16.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import BadInputError, UnknownNameError, printable
+from paceline.forecast.shapes import known_gpus
+from paceline.hardware import Dtype, Gpu
+
+__all__ = ["read_gpu"]
+
+LARGEST_BYTES = 64 * 1024
+NEEDED = ("name", "memory_bytes", "bandwidth_bytes_per_s", "flops_per_s")
+KEYS = (*NEEDED, "roofline_norm", "source")
+LEAST_NORM, MOST_NORM = 1.0, 10.0
+
+
+def read_gpu(path: Path) -> Gpu:
+    """The hardware that a file states.
+
+    Raises:
+        BadInputError: it cannot be read, is no such TOML, a value is none, or its name is that of a GPU in the table.
+        UnknownNameError: a key or dtype that means nothing here.
+
+    """
+    shown = f"the hardware {printable(path.name)}"
+    stated = _stated(path, shown)
+    for key in stated:
+        if key not in KEYS:
+            raise UnknownNameError("key of hardware", key, KEYS)
+    missing = [each for each in NEEDED if each not in stated]
+    if missing:
+        raise BadInputError(f"{shown} does not state {', '.join(missing)}")
+    name, peaks = stated["name"], stated["flops_per_s"]
+    if not isinstance(name, str) or not name.strip() or not isinstance(peaks, dict):
+        raise BadInputError(f"{shown}: name is a text, and flops_per_s a table such as {{ bf16 = 300e9 }}")
+    if name.casefold() in known_gpus():
+        raise BadInputError(f"{shown} is named as a GPU in the table; give --gpu {name.casefold()}, or the file another name")
+    for each in peaks:
+        if each not in list(Dtype):
+            raise UnknownNameError("dtype", each, [dtype.value for dtype in Dtype])
+    norm = _number(stated["roofline_norm"], f"{shown}: roofline_norm") if "roofline_norm" in stated else None
+    if norm is not None and not LEAST_NORM <= norm <= MOST_NORM:
+        raise BadInputError(f"{shown}: roofline_norm = {norm!r} is not between {LEAST_NORM:g} and {MOST_NORM:g}")
+    return Gpu(
+        name=name,
+        memory_bytes=_number(stated["memory_bytes"], f"{shown}: memory_bytes"),
+        bandwidth_bytes_per_s=_number(stated["bandwidth_bytes_per_s"], f"{shown}: bandwidth_bytes_per_s"),
+        flops_per_s={Dtype(each): _number(peak, f"{shown}: flops_per_s") for each, peak in peaks.items()},
+        source=str(stated.get("source", path.name)),
+        roofline_norm=norm,
+    )
+
+
+def _stated(path: Path, shown: str) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_BYTES + 1)
+        if len(content) > LARGEST_BYTES:
+            raise BadInputError(f"{shown} is larger than {LARGEST_BYTES // 1024} KiB; a few lines are enough")
+        return tomllib.loads(content.decode("utf-8"))
+    except OSError as error:
+        raise BadInputError(f"{shown} cannot be read: {error.strerror or type(error).__name__}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadInputError(f"{shown} is no TOML: {printable(str(error))}") from error
+
+
+def _number(value: object, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadInputError(f"{what} = {printable(value)} is no number")
+    return float(value)
