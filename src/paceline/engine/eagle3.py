@@ -35,7 +35,7 @@ from paceline.errors import BadInputError, printable
 
 __all__ = ["Eagle3Config", "Eagle3Head", "LoadedEagle3", "default_aux_layers", "eagle3_config", "load_eagle3"]
 
-UNSUPPORTED = ("fc_norm", "parallel_drafting", "norm_output")
+UNSUPPORTED = ("fc_norm", "parallel_drafting")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,7 @@ class Eagle3Config:
         aux_layers: layers of the target that it reads, index k after k layers.
         norm_before_residual: whether the residual starts behind `hidden_norm`.
         norm_before_fc: whether what `fc` reads is normed before, as one vector.
+        norm_output: whether the head reads its own hidden states behind `norm`, as the output does.
         attention_bias: whether queries, keys and values have a bias.
         logit_scale: what the logits are multiplied with.
         rope: the configuration's keys that say how positions are embedded, as in config.json.
@@ -63,6 +64,7 @@ class Eagle3Config:
     aux_layers: tuple[int, ...]
     norm_before_residual: bool
     norm_before_fc: bool
+    norm_output: bool
     attention_bias: bool
     logit_scale: float
     rope: Mapping[str, Any]
@@ -101,6 +103,7 @@ def eagle3_config(config: Mapping[str, Any], *, target_layers: int) -> Eagle3Con
             aux_layers=tuple(int(each) for each in aux) if aux else default_aux_layers(target_layers),
             norm_before_residual=bool(config.get("norm_before_residual", is_speculators)),
             norm_before_fc=bool(nested.get("norm_before_fc", config.get("norm_before_fc", False))),
+            norm_output=bool(config.get("norm_output", False)),
             attention_bias=bool(layer.get("attention_bias", False)),
             logit_scale=float(layer.get("logit_scale", 1.0)),
             rope={name: value for name, value in layer.items() if name.startswith(("rope_", "max_position", "num_attention_heads"))},
@@ -159,7 +162,7 @@ class Eagle3Head(nn.Module):
         `embeddings` and `hidden` are [..., tokens, hidden], `positions` [..., tokens] or [tokens].
         """
         made: Tensor = self.midlayer(embeddings, hidden, self.turn(positions, hidden), attend)
-        return made
+        return self.norm(made) if self.config.norm_output else made
 
     def turn(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines [..., 1, tokens, head_dim] that turn queries and keys at `positions`, of `like`'s dtype and on its device."""
@@ -168,7 +171,7 @@ class Eagle3Head(nn.Module):
 
     def draft_logits(self, hidden: Tensor) -> Tensor:
         """Logits [..., draft_vocab] of what `forward` gave."""
-        logits: Tensor = self.lm_head(self.norm(hidden))
+        logits: Tensor = self.lm_head(hidden if self.config.norm_output else self.norm(hidden))
         return logits if self.config.logit_scale == 1 else logits * self.config.logit_scale
 
     def target_ids(self, draft_ids: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ def head_config(target: Mapping[str, Any], *, aux_layers: Sequence[int], draft_v
         aux_layers=tuple(aux_layers),
         norm_before_residual=False,
         norm_before_fc=False,
+        norm_output=False,
         attention_bias=False,
         logit_scale=1.0,
         rope={name: value for name, value in target.items() if name.startswith(ROPE_KEYS)},

@@ -14,7 +14,7 @@ moments and how far it is. A run that was killed goes on from there to the same 
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from math import ceil, cos, pi
 from pathlib import Path
 from time import perf_counter
@@ -315,7 +315,9 @@ class _Run:
 
 
 def _epoch(kept: Mapping[str, Any]) -> Epoch:
-    counts = tuple(AcceptanceCounts(*own, accepted_per_position=tuple(positions)) for *own, positions in kept["by_exchange"])
+    names = [each.name for each in fields(AcceptanceCounts)]
+    counted = [dict(zip(names, own, strict=True)) for own in kept["by_exchange"]]
+    counts = tuple(AcceptanceCounts(**{**own, "accepted_per_position": tuple(own["accepted_per_position"])}) for own in counted)
     return Epoch(**{**kept, "by_exchange": counts})
 
 
