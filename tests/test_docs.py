@@ -80,6 +80,7 @@ def test_the_readmes_picture_is_what_the_forecast_says(paceline: Paceline, golde
         x_label="requests in flight",
         y_label="speed-up",
         reference=(1.0, "1: no gain"),
+        doubling=True,
     )
     golden("../../docs/images/speedup.svg", picture + "\n")
 

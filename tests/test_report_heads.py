@@ -1,14 +1,14 @@
 """A trained head as people and programs read it."""
 
-from paceline.report.heads import head_dict, head_text
+from paceline.report.heads import head_dict, head_text, speculators_dict, speculators_text
 from paceline.speculation.counts import AcceptanceCounts
-from paceline.speculation.trained_head import Epoch, TrainedHead
+from paceline.speculation.trained_head import Epoch, SpeculatorsData, TrainedHead
 
 
 def epoch(number: int, accepted: tuple[int, ...]) -> Epoch:
     counts = AcceptanceCounts(steps=100, drafts=100, drafted_tokens=200, accepted_tokens=sum(accepted), accepted_per_position=accepted)
     return Epoch(
-        epoch=number, updates=50 * number, loss=2.0 / number, learning_rate=0.001, held_out=counts, answer_tokens=3000, seconds=2.0
+        epoch=number, updates=50 * number, loss=2.0 / number, learning_rate=0.001, by_exchange=(counts,), answer_tokens=3000, seconds=2.0
     )
 
 
@@ -40,3 +40,16 @@ def test_the_best_epoch_is_marked() -> None:
     assert [line.split()[:2] for line in lines if "(best)" in line] == [["2", "(best)"]]
     assert "after 2, 15, 27 layers" in lines[6]
     assert any("2,048 tokens, which are 99.95% of the answers" in line for line in lines)
+
+
+def test_what_is_handed_over_comes_with_the_command_that_goes_on() -> None:
+    """Another vocabulary's size or other layers, and the library trains without a word on what is not there."""
+    data = SpeculatorsData(
+        rows=800, answer_tokens=115_000, longest_tokens=412, draft_vocab=2048, coverage=0.9995, aux_layers=(2, 15, 27), inputs={}
+    )
+    text = speculators_text(data, target="my models/target", folder="prepared")
+    assert "800 answers of 115,000 tokens are in prepared" in text
+    assert "--verifier-name-or-path 'my models/target' --data-path prepared" in text
+    assert "--draft-vocab-size 2048 --target-layer-ids 2 15 27 --on-missing raise" in text
+    body = speculators_dict(data)
+    assert (body["rows"], body["longest_tokens"], body["aux_layers"]) == (800, 412, [2, 15, 27])

@@ -147,14 +147,16 @@ def test_an_open_loop_has_no_concurrency_to_draw() -> None:
 def test_a_line_chart_puts_values_where_they_belong() -> None:
     """Twice the concurrency is one step right; the band spans the interval; ticks are round."""
     line = Series(name="S", points=((1.0, estimate(1.0, 0.9, 1.1)), (4.0, estimate(2.0, 1.5, 2.5)), (2.0, estimate(1.5))))
-    drawn = line_chart((line,), title="T & t", description="d", x_label="x", y_label="y", reference=(1.05, "level"))
+    drawn = line_chart((line,), title="T & t", description="d", x_label="x", y_label="y", reference=(1.05, "level"), doubling=True)
     assert "<title>T &amp; t</title>" in drawn
     xs = [float(each) for each in re.findall(r'<circle cx="([\d.]+)"', drawn)]
     assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.2)
     assert drawn.count("<polygon") == 1
     assert ">2.5<" in drawn
     assert "stroke-dasharray" in drawn
-    alone = line_chart((Series("S", ((8.0, estimate(0.0)),)),), title="t", description="d", x_label="x", y_label="y", reference=None)
+    alone = line_chart(
+        (Series("S", ((8.0, estimate(0.0)),)),), title="t", description="d", x_label="x", y_label="y", reference=None, doubling=True
+    )
     assert "<polygon" not in alone
     assert "dasharray" not in alone
 
@@ -162,7 +164,7 @@ def test_a_line_chart_puts_values_where_they_belong() -> None:
 def test_a_far_end_does_not_squeeze_the_line() -> None:
     """An interval up to 1,000 would flatten everything else."""
     line = Series(name="S", points=((1.0, estimate(1.0, 0.5, 1000.0)), (2.0, estimate(1.2, 1.1, 1.3))))
-    drawn = line_chart((line,), title="t", description="d", x_label="x", y_label="y", reference=None)
+    drawn = line_chart((line,), title="t", description="d", x_label="x", y_label="y", reference=None, doubling=True)
     assert ">1000<" not in drawn
     assert ">2<" in drawn
 
@@ -181,8 +183,10 @@ def test_bars_end_at_their_value() -> None:
 def test_empty_charts_are_refused() -> None:
     """An empty frame looks like a value of 0."""
     with pytest.raises(BadInputError):
-        line_chart((), title="t", description="d", x_label="x", y_label="y", reference=None)
+        line_chart((), title="t", description="d", x_label="x", y_label="y", reference=None, doubling=True)
     with pytest.raises(BadInputError):
-        line_chart((Series("S", ((0.0, estimate(1)),)),), title="t", description="d", x_label="x", y_label="y", reference=None)
+        line_chart(
+            (Series("S", ((0.0, estimate(1)),)),), title="t", description="d", x_label="x", y_label="y", reference=None, doubling=True
+        )
     with pytest.raises(BadInputError):
         bar_chart((), title="t", description="d", top=1.0, reference=None)

@@ -10,36 +10,21 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from paceline.cli.main import main
-from tests.engine.tiny import model_folder
-
-TEMPLATE = (
-    "{% for message in messages %}{{ 'a ' + message['content'] + ' ' }}{% endfor %}{% if add_generation_prompt %}{{ 'b' }}{% endif %}"
-)
-WORDS = ("pad", "a", "end", "b", "c", "d", "e")
+from tests.engine.trainable import prompts, talking_model
 
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
     """A tiny model with a tokenizer of seven words and a chat template."""
-    folder = model_folder(tmp_path / "target", rms_norm_eps=1e-6)
-    library = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="pad"))  # noqa: S106 - no password
-    library.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=library, eos_token="end", pad_token="pad", chat_template=TEMPLATE).save_pretrained(folder)  # noqa: S106
-    return folder
+    return talking_model(tmp_path / "target")
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     """Prompts without answers."""
-    file = tmp_path / "chats.jsonl"
-    asked = [" ".join(WORDS[3 + (number * step) % 4] for step in (1, 2, 3)) for number in range(24)]
-    lines = [json.dumps({"messages": [{"role": "user", "content": each}], "segment": "words"}) for each in asked]
-    file.write_text("\n".join(lines))
-    return file
+    return prompts(tmp_path / "chats.jsonl")
 
 
 def ran(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, object]:
@@ -78,6 +63,7 @@ def test_prompts_become_a_head_that_replays(tmp_path: Path, target: Path, log: P
     assert (made["draft_vocab"], made["aux_layers"], made["conversations"]) == (6, [1, 2, 3], 23)
     curves = json.loads((out / "curves.json").read_text())
     assert [each["epoch"] for each in curves["epochs"]] == [1, 2]
+    assert "All 2 epochs are done" in (out / "report.html").read_text()
     assert main([*map(str, (*train, *layers))]) == 2
     assert "give --resume" in capsys.readouterr().err
     assert ran(capsys, *train, *layers, "--resume")["best"] == made["best"]

@@ -138,6 +138,20 @@ def test_a_tree_of_drawn_children_leaves_the_target_s_law(tree: Tree, target: Ta
     assert max(abs(found.get(text, 0.0) - chance) for text, chance in wanted.items()) < 1e-12
 
 
+def test_a_head_reads_its_own_states_behind_the_norm_where_it_was_trained_so(target: Target, tmp_path: Path) -> None:
+    """The speculators library trains so by default: read before the norm, every draft but the first is another head's."""
+    plain = load_eagle3(eagle3_folder(tmp_path / "plain"), target).head
+    normed = load_eagle3(eagle3_folder(tmp_path / "normed", norm_output=True), target).head
+    embeddings, hidden = torch.randn(2, 3, 16, dtype=torch.float64).unbind()
+
+    def attend(queries: Tensor, _keys: Tensor, _values: Tensor) -> Tensor:
+        return queries.transpose(0, 1).flatten(1)  # what is attended to makes no difference here
+
+    before, behind = (each(embeddings, hidden, positions=torch.arange(3), attend=attend) for each in (plain, normed))
+    torch.testing.assert_close(behind, plain.norm(before))
+    torch.testing.assert_close(normed.draft_logits(behind), plain.draft_logits(before))
+
+
 def test_layers_that_nobody_named_are_vllm_s() -> None:
     """Of 32 layers EAGLE-3 reads what layers 2, 16 and 29 leave behind; one off, and a head trained elsewhere is fed strangers."""
     assert default_aux_layers(32) == (2, 16, 29)

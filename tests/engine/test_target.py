@@ -24,8 +24,8 @@ def loaded(folder: Path, kind: str) -> Target:
     """The lean target, or the library's."""
     checkpoint = open_checkpoint(folder)
     if kind == "lean":
-        return LlamaTarget(checkpoint, dtype=torch.float64, device=CPU)
-    return LibraryTarget(checkpoint, dtype=torch.float64, device=CPU)
+        return LlamaTarget(checkpoint, dtype=torch.float64, device=CPU, mesh=None)
+    return LibraryTarget(checkpoint, dtype=torch.float64, device=CPU, mesh=None)
 
 
 @pytest.mark.parametrize("family", sorted(set(FAMILY) - {"gpt-neox"}))

@@ -21,6 +21,12 @@ def add_verbs(verbs: Verbs) -> None:
     parser.add_argument("--target", type=Path, required=True, metavar="DIR", help="the target: a folder with config.json and safetensors")
     parser.add_argument("--out", type=place, required=True, metavar="DIR", help="folder for the head, its curves and the work in progress")
     parser.add_argument("--resume", action="store_true", help="go on with the training in --out")
+    parser.add_argument(
+        "--fsdp", action="store_true", help="share the target's layers between torchrun's processes: for a target larger than one device"
+    )
+    parser.add_argument(
+        "--for-speculators", type=place, metavar="DIR", help="write answers and states to DIR for the speculators library; do not train"
+    )
     add_answering(parser)
     _add_head(parser)
     _add_training(parser)

@@ -12,10 +12,11 @@ import numpy as np
 from paceline.cli.output import answer, progress, say
 from paceline.errors import BadInputError
 from paceline.report.evidence import replayed_dict, replayed_text
-from paceline.report.heads import head_dict, head_text
+from paceline.report.heads import head_dict, head_text, speculators_dict, speculators_text
 from paceline.speculation.method import Method
 
 if TYPE_CHECKING:
+    from paceline.jobs.draft_heads import HeadAsked
     from paceline.jobs.target_states import LogAsked
 
 __all__ = ["engine_needed", "run_neural_replay", "run_train_eagle3"]
@@ -46,7 +47,7 @@ def engine_needed() -> Iterator[None]:
         raise BadInputError(f"this needs {fault.name}, which is not installed; install paceline with its extra: paceline[engine]") from None
 
 
-def _log_asked(options: argparse.Namespace) -> "LogAsked":
+def _log_asked(options: argparse.Namespace, *, sharded: bool) -> "LogAsked":
     """The exchanges that were asked for, answered by the target or as logged."""
     with engine_needed():
         from paceline.jobs.target_states import LogAsked
@@ -57,6 +58,7 @@ def _log_asked(options: argparse.Namespace) -> "LogAsked":
         segment_field=options.segment_field,
         logged_answers=options.logged_answers,
         max_tokens=options.max_tokens,
+        sharded=sharded,
     )
 
 
@@ -79,17 +81,32 @@ def run_train_eagle3(options: argparse.Namespace) -> int:
         seed=options.seed,
     )
     asked = HeadAsked(
-        log=_log_asked(options),
+        log=_log_asked(options, sharded=options.fsdp),
         aux_layers=options.aux_layers,
         draft_vocab=options.draft_vocab,
         intermediate=options.intermediate,
         held_out=options.held_out,
+        confidence=CONFIDENCE,
         settings=settings,
     )
+    if options.for_speculators is not None:
+        return _prepare_for_speculators(options, asked)
     with bars() as bar:
         head = train_head(asked, options.out, resume=options.resume, step=say, bar=bar)
-    body = head_dict(head)
-    answer(options, body=body, text=head_text(body, out=str(options.out)), inputs=head.inputs)
+    if head is not None:
+        body = head_dict(head)
+        answer(options, body=body, text=head_text(body, out=str(options.out)), inputs=head.inputs)
+    return 0
+
+
+def _prepare_for_speculators(options: argparse.Namespace, asked: "HeadAsked") -> int:
+    from paceline.jobs.draft_heads import prepare_for_speculators
+
+    with bars() as bar:
+        data = prepare_for_speculators(asked, options.out, options.for_speculators, resume=options.resume, step=say, bar=bar)
+    if data is not None:
+        text = speculators_text(data, target=str(options.target), folder=str(options.for_speculators))
+        answer(options, body=speculators_dict(data), text=text, inputs=data.inputs)
     return 0
 
 
@@ -108,7 +125,9 @@ def run_neural_replay(options: argparse.Namespace) -> int:
         seed=options.seed,
     )
     with bars() as bar, tempfile.TemporaryDirectory() as scratch:
-        groups, seen = neural_replay(_log_asked(options), drafting, folder=options.states or Path(scratch), step=say, bar=bar)
+        groups, seen = neural_replay(
+            _log_asked(options, sharded=False), drafting, folder=options.states or Path(scratch), step=say, bar=bar
+        )
     exchanges = sum(map(len, groups.values()))
     body = replayed_dict(groups, confidence=CONFIDENCE, rng=np.random.default_rng(options.seed))
     answered = "the log's own answers" if options.logged_answers else "the target answered every prompt at temperature 0"

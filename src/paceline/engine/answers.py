@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.engine.llama import LlamaTarget
 from paceline.engine.peers import Peers
 from paceline.engine.rows import Answered, Row
 from paceline.engine.shared_cache import SharedCache
@@ -73,7 +72,7 @@ class _Caches:
 
     def __init__(self, target: Target, *, slots: int, room_tokens: int) -> None:
         self._target = target
-        self._block = target.new_block(slots=slots, room_tokens=room_tokens) if isinstance(target, LlamaTarget) else None
+        self._block = target.new_block(slots=slots, room_tokens=room_tokens)
         self._free = list(range(slots - 1, -1, -1))
 
     def take(self) -> Any:

@@ -6,12 +6,13 @@ Runs Llama, Mistral without a window, Qwen 2 and Qwen 3: what they differ in is 
 Layers are numbered by what they leave behind: index k is the residual stream after k layers, 0 the embeddings.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import functional
 
 from paceline.engine.checkpoint import Checkpoint
@@ -19,6 +20,7 @@ from paceline.engine.kv_cache import KvCache
 from paceline.engine.linear import linear
 from paceline.engine.rotary import KINDS, Rotary, rope_kind
 from paceline.engine.rows import Answered, Row, chain_mask, wide
+from paceline.engine.sharding import ShardedLayers
 from paceline.engine.shared_cache import CacheBlock, TogetherPass, together
 
 __all__ = ["LlamaShape", "LlamaTarget", "attend", "foreign_part", "is_llama_like", "llama_shape", "swiglu"]
@@ -99,8 +101,8 @@ def swiglu(gate_up: Tensor) -> Tensor:
 class LlamaTarget:
     """A causal language model of the Llama family."""
 
-    def __init__(self, checkpoint: Checkpoint, *, dtype: torch.dtype, device: torch.device) -> None:
-        """Read the weights.
+    def __init__(self, checkpoint: Checkpoint, *, dtype: torch.dtype, device: torch.device, mesh: DeviceMesh | None) -> None:
+        """Read the weights; of the layers only this process's part where they are shared by those of `mesh`.
 
         Raises:
             BadInputError: a tensor is missing or has another shape than the configuration says.
@@ -118,7 +120,8 @@ class LlamaTarget:
         tied = config.get("tie_word_embeddings", False)
         self.head = self.embedding if tied else checkpoint.read("lm_head.weight", shape=table, dtype=dtype, device=device)
         self._final_norm = checkpoint.read("model.norm.weight", shape=(self.hidden,), dtype=dtype, device=device)
-        self._layers = [_read_layer(checkpoint, self.shape, layer, dtype, device) for layer in range(self.layers)]
+        read = (_read_layer(checkpoint, self.shape, layer, dtype, device) for layer in range(self.layers))
+        self._layers: Iterable[_Layer] = list(read) if mesh is None else ShardedLayers(read, mesh)
 
     def new_cache(self) -> KvCache:
         """A cache that remembers nothing yet."""

@@ -6,6 +6,7 @@ folder. Gradients and weights of a batch are summed over the processes, so that 
 
 import os
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TypeVar
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, distributed
 
 __all__ = ["Peers", "find_peers"]
 
+LONGEST_WAIT = timedelta(days=2)  # for a process that still answers its share; torchrun ends all where one has died
 Thing = TypeVar("Thing")
 
 
@@ -48,5 +50,7 @@ def find_peers() -> Peers:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return Peers(rank=0, size=1)
     if not distributed.is_initialized():
-        distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        if torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=LONGEST_WAIT)
     return Peers(rank=distributed.get_rank(), size=distributed.get_world_size())

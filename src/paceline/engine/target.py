@@ -17,12 +17,15 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 from transformers import AutoModelForCausalLM, DynamicCache
 
 from paceline.engine.checkpoint import Checkpoint, open_checkpoint
 from paceline.engine.kv_cache import Cache
 from paceline.engine.llama import LlamaTarget, is_llama_like
 from paceline.engine.rows import Answered, Row, chain_mask, wide
+from paceline.engine.sharding import shard
+from paceline.engine.shared_cache import CacheBlock
 from paceline.errors import BadInputError, printable
 
 __all__ = ["LibraryTarget", "Target", "load_target"]
@@ -42,6 +45,9 @@ class Target(Protocol):
     def new_cache(self) -> Any:
         """A cache that remembers nothing yet; only this target's own fit its rows."""
 
+    def new_block(self, *, slots: int, room_tokens: int) -> CacheBlock | None:
+        """Room for the caches of `slots` sequences of up to `room_tokens` tokens, which then attend together; None where they cannot."""
+
     def unembed(self, features: Tensor) -> Tensor:
         """Logits [..., vocab] of features [..., hidden], float32 or wider."""
 
@@ -58,8 +64,8 @@ def load_target(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Ta
     """
     checkpoint = open_checkpoint(folder)
     if is_llama_like(checkpoint.config):
-        return LlamaTarget(checkpoint, dtype=dtype, device=device)
-    return LibraryTarget(checkpoint, dtype=dtype, device=device)
+        return LlamaTarget(checkpoint, dtype=dtype, device=device, mesh=None)
+    return LibraryTarget(checkpoint, dtype=dtype, device=device, mesh=None)
 
 
 class LibraryCache:
@@ -92,8 +98,8 @@ class LibraryCache:
 class LibraryTarget:
     """A causal language model as transformers runs it, one row at a time."""
 
-    def __init__(self, checkpoint: Checkpoint, *, dtype: torch.dtype, device: torch.device) -> None:
-        """Load the model.
+    def __init__(self, checkpoint: Checkpoint, *, dtype: torch.dtype, device: torch.device, mesh: DeviceMesh | None) -> None:
+        """Load the model into host memory, and from there to `device`: of the layers only this process's part where `mesh` shares them.
 
         Raises:
             BadInputError: transformers cannot load it.
@@ -113,6 +119,9 @@ class LibraryTarget:
             raise BadInputError(f"transformers cannot load {printable(str(checkpoint.folder))}: {printable(str(fault))}") from None
         if missing := sorted(report["missing_keys"]):
             raise BadInputError(f"{printable(str(checkpoint.folder))} lacks the tensor {missing[0]}; it is incomplete")
+        if mesh is not None:
+            for layer in loaded.get_decoder().layers:
+                shard(layer.to(device), mesh)
         self._model = loaded.to(device).eval()
         config = self._model.config.get_text_config()
         self.layers, self.vocab, self.hidden = int(config.num_hidden_layers), int(config.vocab_size), int(config.hidden_size)
@@ -123,6 +132,9 @@ class LibraryTarget:
     def new_cache(self) -> LibraryCache:
         """A cache that remembers nothing yet."""
         return LibraryCache()
+
+    def new_block(self, *, slots: int, room_tokens: int) -> None:
+        """None: the library's caches stand alone."""
 
     def unembed(self, features: Tensor) -> Tensor:
         """Logits [..., vocab] of features [..., hidden], float32 or wider."""

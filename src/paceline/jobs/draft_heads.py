@@ -4,11 +4,12 @@ A training folder:
 
     config.json, model.safetensors   the head of the best epoch, as vLLM and SGLang load it
     curves.json                      loss, and held-out acceptance as counts, after every epoch
+    report.html                      the same as a page with plots
     training/                        the target's answers and states, and the training's own state: what --resume goes on from
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -16,32 +17,38 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import paceline
+from paceline.engine.checkpoint import open_checkpoint
 from paceline.engine.eagle3 import eagle3_config, load_eagle3
 from paceline.engine.peers import find_peers
 from paceline.engine.replay import Replayed, by_chance, head_replay, model_replay, walk
+from paceline.engine.speculators_data import data_set_library, final_gain, write_speculators_data
 from paceline.engine.states import Conversation
 from paceline.engine.target import load_target
 from paceline.engine.train_eagle3.export import export_head
 from paceline.engine.train_eagle3.new_head import head_config, layer_scales, new_trainee
 from paceline.engine.train_eagle3.training import Lesson, Settings, train
-from paceline.engine.train_eagle3.vocabulary import draft_vocabulary
+from paceline.engine.train_eagle3.vocabulary import DraftVocabulary, draft_vocabulary
 from paceline.engine.unroll import is_named
 from paceline.errors import BadInputError, printable
 from paceline.files.modelconfig import read_model_config
 from paceline.files.whole import make_folder, write_text
 from paceline.jobs.target_states import LogAsked, SeenLog, see_log
+from paceline.report.head_page import head_html
 from paceline.report.heads import epoch_dict
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Method
-from paceline.speculation.trained_head import Epoch, TrainedHead
+from paceline.speculation.trained_head import Epoch, SpeculatorsData, TrainedHead, best_epoch
 
-__all__ = ["Drafting", "HeadAsked", "neural_replay", "train_head"]
+__all__ = ["Drafting", "HeadAsked", "neural_replay", "prepare_for_speculators", "train_head"]
 
-WORK, CURVES = "training", "curves.json"
+WORK, CURVES, PAGE = "training", "curves.json", "report.html"
 CURVES_SCHEMA = "paceline.eagle3-curves/1"
 SCALED_CONVERSATIONS = 64
 REPLAY_ROWS = 16
 LEAST_CONVERSATIONS = 4
+Step = Callable[[str], None]
+Bar = Callable[[str, float | None], Callable[[float], None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +61,7 @@ class HeadAsked:
         draft_vocab: most tokens that the head can draft; fewer where the target's vocabulary is smaller.
         intermediate: size within the head's feed-forward, None for the target's.
         held_out: share of the conversations that are held out.
+        confidence: of the intervals on the page.
         settings: of the training.
 
     """
@@ -63,6 +71,7 @@ class HeadAsked:
     draft_vocab: int
     intermediate: int | None
     held_out: float
+    confidence: float
     settings: Settings
 
 
@@ -77,63 +86,126 @@ class Drafting:
     seed: int
 
 
-def train_head(
-    asked: HeadAsked, out: Path, *, resume: bool, step: Callable[[str], None], bar: Callable[[str, float | None], Callable[[float], None]]
-) -> TrainedHead:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prepared:
+    """A log that is ready to be learnt from: its target's states, which conversations train and which judge, and what can be drafted."""
+
+    seen: SeenLog
+    layers: tuple[int, ...]
+    training: list[Conversation]
+    held_out: list[Conversation]
+    vocabulary: DraftVocabulary
+
+    @property
+    def answer_tokens(self) -> int:
+        """Trained on in an epoch."""
+        return sum(each.tokens.shape[0] - each.prompt_tokens for each in self.training)
+
+
+def train_head(asked: HeadAsked, out: Path, *, resume: bool, step: Step, bar: Bar) -> TrainedHead | None:
     """Train a head in `out` and export it there; `bar` makes a progress bar of a name and a total.
+
+    Of several processes the first tells and writes; the others get None.
 
     Raises:
         BadInputError: the target, the log or a setting cannot be used, or `out` is in use and `resume` was not asked for.
         NoEvidenceError: the log has nothing to learn from.
 
     """
-    if out.exists() and any(out.iterdir()) and not resume:
-        raise BadInputError(f"{printable(str(out))} is not empty; give --resume to go on with the training in it, or another folder")
     peers = find_peers()
-    peers.wait()
-    work = out / WORK
-    make_folder(work)
-    seen = see_log(asked.log, aux_layers=asked.aux_layers, folder=work, step=step, progress=bar("answering", None))
+    if not peers.is_first:
+        step, bar = _unheard, _unseen
+    prepared = _prepared(asked, out, resume=resume, step=step, bar=bar)
+    target, vocabulary = prepared.seen.target, prepared.vocabulary
     config = read_model_config(asked.log.target)
-    layers = asked.aux_layers or (2, seen.target.layers // 2, seen.target.layers - 3)
-    training, held_out = _split(seen, share=asked.held_out, seed=asked.settings.seed)
-    answers = [each.tokens[each.prompt_tokens :] for each in training]
-    vocabulary = draft_vocabulary(answers, vocab=seen.target.vocab, size=min(asked.draft_vocab, seen.target.vocab))
-    sizes = head_config(config, aux_layers=layers, draft_vocab=vocabulary.ids.shape[0], intermediate=asked.intermediate)
-    scales = layer_scales(training[:SCALED_CONVERSATIONS], len(layers))
-    trainee = new_trainee(sizes, seen.target, vocabulary, scales, seed=asked.settings.seed)
+    sizes = head_config(config, aux_layers=prepared.layers, draft_vocab=vocabulary.ids.shape[0], intermediate=asked.intermediate)
+    scales = layer_scales(prepared.training[:SCALED_CONVERSATIONS], len(prepared.layers))
+    trainee = new_trainee(sizes, target, vocabulary, scales, seed=asked.settings.seed)
     lesson = Lesson(
-        training=training,
-        held_out=held_out,
-        embedding=seen.target.embedding.float(),
-        judge=seen.target.head[vocabulary.ids].float(),
-        can_draft=vocabulary.t2d(seen.target.vocab),
+        training=prepared.training,
+        held_out=prepared.held_out,
+        embedding=target.embedding.float(),
+        judge=target.head[vocabulary.ids].float(),
+        can_draft=vocabulary.t2d(target.vocab),
     )
-    step(f"training on {len(training)} conversations, {sum(map(len, answers)):,} answer tokens")
-    updates = asked.settings.epochs * ceil(len(training) / asked.settings.rows)
+    step(f"training on {len(prepared.training)} conversations, {prepared.answer_tokens:,} answer tokens")
     weights, curves = train(
         trainee,
         lesson,
         asked.settings,
-        folder=work,
+        folder=out / WORK,
         peers=peers,
-        progress=bar("training", updates),
-        each_epoch=lambda points: _write_curves(points, out / CURVES) if peers.is_first else None,
+        progress=bar("training", asked.settings.epochs * ceil(len(prepared.training) / asked.settings.rows)),
+        each_epoch=lambda points: _write_curves(points, asked, out) if peers.is_first else None,
     )
     if peers.is_first:
         export_head(weights, vocabulary, sizes, target=config, dtype=torch.bfloat16, folder=out)
     peers.wait()
+    return _told(prepared, weights, curves) if peers.is_first else None
+
+
+def prepare_for_speculators(asked: HeadAsked, out: Path, data: Path, *, resume: bool, step: Step, bar: Bar) -> SpeculatorsData | None:
+    """Prepare a training in `out` as `train_head` does, and write it to `data` for the speculators library instead of training.
+
+    Raises:
+        BadInputError: as for `train_head`; or `data` is in use, `datasets` is not installed, or the library cannot use this target.
+        NoEvidenceError: the log has nothing to learn from.
+
+    """
+    data_set_library()
+    if data.exists() and any(data.iterdir()):
+        raise BadInputError(f"{printable(str(data))} is not empty; give --for-speculators another folder")
+    gain = final_gain(open_checkpoint(asked.log.target))
+    peers = find_peers()
+    if not peers.is_first:
+        step, bar = _unheard, _unseen
+    prepared = _prepared(asked, out, resume=resume, step=step, bar=bar)
+    if not peers.is_first:
+        return None
+    step(f"writing to {data.name}")
+    conversations = [*prepared.training, *prepared.held_out]
+    rng = np.random.default_rng(asked.settings.seed)
+    write_speculators_data(conversations, prepared.vocabulary, vocab=prepared.seen.target.vocab, gain=gain, folder=data, rng=rng)
+    return SpeculatorsData(
+        rows=len(conversations),
+        answer_tokens=sum(each.tokens.shape[0] - each.prompt_tokens for each in conversations),
+        longest_tokens=max(each.tokens.shape[0] - 1 for each in conversations),
+        draft_vocab=prepared.vocabulary.ids.shape[0],
+        coverage=prepared.vocabulary.coverage,
+        aux_layers=prepared.layers,
+        inputs=prepared.seen.inputs,
+    )
+
+
+def _prepared(asked: HeadAsked, out: Path, *, resume: bool, step: Step, bar: Bar) -> _Prepared:
+    if out.exists() and any(out.iterdir()) and not resume:
+        raise BadInputError(f"{printable(str(out))} is not empty; give --resume to go on with the training in it, or another folder")
+    find_peers().wait()
+    make_folder(out / WORK)
+    seen = see_log(asked.log, aux_layers=asked.aux_layers, folder=out / WORK, step=step, progress=bar("answering", None))
+    training, held_out = _split(seen, share=asked.held_out, seed=asked.settings.seed)
+    answers = (each.tokens[each.prompt_tokens :] for each in training)
+    return _Prepared(
+        seen=seen,
+        layers=asked.aux_layers or (2, seen.target.layers // 2, seen.target.layers - 3),
+        training=training,
+        held_out=held_out,
+        vocabulary=draft_vocabulary(answers, vocab=seen.target.vocab, size=min(asked.draft_vocab, seen.target.vocab)),
+    )
+
+
+def _told(prepared: _Prepared, weights: Mapping[str, torch.Tensor], curves: tuple[Epoch, ...]) -> TrainedHead:
     return TrainedHead(
         curves=curves,
-        best=max(curves, key=lambda each: each.held_out.tokens_per_step),
+        best=best_epoch(curves),
         parameters=sum(each.numel() for name, each in weights.items() if name != "d2t"),
-        draft_vocab=vocabulary.ids.shape[0],
-        coverage=vocabulary.coverage,
-        aux_layers=layers,
-        conversations=len(training),
-        held_out_conversations=len(held_out),
-        answer_tokens=sum(map(len, answers)),
-        inputs=seen.inputs,
+        draft_vocab=prepared.vocabulary.ids.shape[0],
+        coverage=prepared.vocabulary.coverage,
+        aux_layers=prepared.layers,
+        conversations=len(prepared.training),
+        held_out_conversations=len(prepared.held_out),
+        answer_tokens=prepared.answer_tokens,
+        inputs=prepared.seen.inputs,
     )
 
 
@@ -150,9 +222,26 @@ def _split(seen: SeenLog, *, share: float, seed: int) -> tuple[list[Conversation
     return training, [each for each, line in zip(usable, lines, strict=True) if line in out]
 
 
-def _write_curves(points: Sequence[Epoch], file: Path) -> None:
+def _write_curves(points: Sequence[Epoch], asked: HeadAsked, out: Path) -> None:
     document = {"schema": CURVES_SCHEMA, "epochs": [epoch_dict(each) for each in points]}
-    write_text(file, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    write_text(out / CURVES, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    page = head_html(
+        points,
+        title=f"An EAGLE-3 head for {asked.log.target.name}",
+        planned=asked.settings.epochs,
+        version=paceline.__version__,
+        confidence=asked.confidence,
+        rng=np.random.default_rng(asked.settings.seed),
+    )
+    write_text(out / PAGE, page)
+
+
+def _unheard(_said: str) -> None:
+    """What a process says of whose work another tells."""
+
+
+def _unseen(_name: str, _total: float | None) -> Callable[[float], None]:
+    return lambda _done: None
 
 
 def neural_replay(
@@ -160,8 +249,8 @@ def neural_replay(
     drafting: Drafting,
     *,
     folder: Path,
-    step: Callable[[str], None],
-    bar: Callable[[str, float | None], Callable[[float], None]],
+    step: Step,
+    bar: Bar,
 ) -> tuple[dict[str, tuple[AcceptanceCounts, ...]], SeenLog]:
     """What the draft would have drafted on the log, as counts of each exchange by segment; the states are kept in `folder`.
 

@@ -14,10 +14,11 @@ import torch
 
 from paceline.engine.answers import Asked, Decoding, answer_all
 from paceline.engine.chat import Chat, load_chat
-from paceline.engine.peers import find_peers
+from paceline.engine.peers import Peers, find_peers
+from paceline.engine.sharded_target import ShardedTarget, load_sharded_target
 from paceline.engine.states import Conversation, StatesFolder, open_states
 from paceline.engine.target import Target, load_target
-from paceline.errors import NoEvidenceError, printable
+from paceline.errors import BadInputError, NoEvidenceError, printable
 from paceline.files.chatlog import read_chat_logs
 from paceline.files.modelconfig import read_model_config
 from paceline.files.whole import write_text
@@ -43,6 +44,7 @@ class LogAsked:
         segment_field: as for every log.
         logged_answers: whether the log's own answers are taken where there are any; else the target answers every prompt.
         max_tokens: longest answer of the target.
+        sharded: whether the target's layers are shared by the processes that `torchrun` started, else each holds the target.
 
     """
 
@@ -52,6 +54,7 @@ class LogAsked:
     segment_field: str | None
     logged_answers: bool
     max_tokens: int
+    sharded: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,8 +85,8 @@ def see_log(
         NoEvidenceError: no exchange has a prompt that can be answered.
 
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    target = load_target(asked.target, dtype=torch.bfloat16 if device.type == "cuda" else torch.float32, device=device)
+    peers = find_peers()
+    target = _target(asked, peers)
     chat = load_chat(asked.target)
     layers = aux_layers or (2, target.layers // 2, target.layers - 3)
     rule = segment_rule(name=asked.segment_rule, field=asked.segment_field)
@@ -103,13 +106,24 @@ def see_log(
     shards = [questions[at : at + SHARD_CONVERSATIONS] for at in range(0, len(questions), SHARD_CONVERSATIONS)]
     decoding = Decoding(hidden_layers=layers, end_ids=chat.end_ids, max_tokens=asked.max_tokens, rows=ROWS, kept=torch.bfloat16)
     step(f"{asked.target.name} answers {len(questions)} prompts")
-    peers = find_peers()
     answer_all(target, shards, states, decoding, peers=peers, progress=progress)
+    if isinstance(target, ShardedTarget):
+        target.help_others()
     peers.wait()
     seen = SeenLog(exchanges=exchanges, target=target, states=states, shards=len(shards), inputs=inputs)
     if peers.is_first:
         _write_answers(seen, chat, folder / ANSWERS)
     return seen
+
+
+def _target(asked: LogAsked, peers: Peers) -> Target:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    if not asked.sharded:
+        return load_target(asked.target, dtype=dtype, device=device)
+    if peers.size == 1:
+        raise BadInputError("--fsdp shares the target's layers between processes, and this is the only one; start several with torchrun")
+    return load_sharded_target(asked.target, dtype=dtype, device=device, peers=peers)
 
 
 def _asked(number: int, exchange: Exchange, chat: Chat, *, logged_answers: bool) -> Asked:

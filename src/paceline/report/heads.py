@@ -1,13 +1,14 @@
 """A trained draft head as a dictionary for `--json` and as text: what it accepts, epoch by epoch, and what it cost."""
 
 from collections.abc import Mapping
+from shlex import quote
 from typing import Any
 
 from paceline.report.figures import plain
 from paceline.report.text import columns
-from paceline.speculation.trained_head import Epoch, TrainedHead
+from paceline.speculation.trained_head import Epoch, SpeculatorsData, TrainedHead
 
-__all__ = ["epoch_dict", "head_dict", "head_text"]
+__all__ = ["epoch_dict", "head_dict", "head_text", "speculators_dict", "speculators_text"]
 
 HEAD = ("epoch", "updates", "loss", "α held out", "tokens per step", "survival", "tokens/s")
 
@@ -56,9 +57,36 @@ def head_text(body: Mapping[str, Any], *, out: str) -> str:
         f"trained on {body['conversations']:,} conversations ({body['answer_tokens']:,} answer tokens), "
         f"judged on {body['held_out_conversations']:,} others",
         f"it can draft {body['draft_vocab']:,} tokens, which are {body['draft_vocab_coverage']:.2%} of the answers",
-        f"the best epoch's head is in {out}; replay it on traffic that it has never seen before you believe it",
+        f"the best epoch's head is in {out}, its curves are in report.html there;",
+        "replay it on traffic that it has never seen before you believe it",
     )
     return "\n".join([columns(HEAD, rows), "", *told])
+
+
+def speculators_dict(data: SpeculatorsData) -> dict[str, Any]:
+    """What was prepared for the speculators library."""
+    return {
+        "rows": data.rows,
+        "answer_tokens": data.answer_tokens,
+        "longest_tokens": data.longest_tokens,
+        "draft_vocab": data.draft_vocab,
+        "draft_vocab_coverage": data.coverage,
+        "aux_layers": list(data.aux_layers),
+    }
+
+
+def speculators_text(data: SpeculatorsData, *, target: str, folder: str) -> str:
+    """What was prepared, and the command that goes on with it."""
+    layers = " ".join(map(str, data.aux_layers))
+    return "\n".join(
+        (
+            f"{data.rows:,} answers of {data.answer_tokens:,} tokens are in {folder}, with the target's states after {layers} layers;",
+            f"the draft vocabulary of {data.draft_vocab:,} tokens covers {data.coverage:.2%} of them. Train on with",
+            "",
+            f"  speculators train --speculator-type eagle3 --verifier-name-or-path {quote(target)} --data-path {quote(folder)} \\",
+            f"    --draft-vocab-size {data.draft_vocab} --target-layer-ids {layers} --on-missing raise --save-path checkpoints",
+        )
+    )
 
 
 def _row(each: Mapping[str, Any], best: int) -> tuple[str, ...]:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from paceline.data.tables import template
 from paceline.decide.gate import Policy
 from paceline.errors import NoEvidenceError, ascii_controls
 from paceline.plan import Plan
 from paceline.report.figures import decision_reason, decision_words, holds_words, interval, milliseconds, percent, plain, times
 from paceline.report.latencies import LatencyRow, latency_rows
 from paceline.report.page import ACCEPTANCE_RESTS_ON, RESTS_ON, Comparison, Point, break_even_chart, gather, segment_chart, speedup_chart
+from paceline.report.rendering import rendered
 from paceline.run import Evidence, Run
 from paceline.verdict import Estimate, Finding
 
@@ -33,15 +33,13 @@ def report_html(
         NoEvidenceError: there is no comparison.
 
     """
-    from jinja2 import Environment, StrictUndefined, select_autoescape  # heavy, and only a report needs it
-
     if not comparisons:
         raise NoEvidenceError("no comparison was made, so there is nothing to report")
     ordered = sorted(comparisons, key=lambda each: each.verdict.concurrency or 0)
     decisive = ordered[-1]
     points = [gather(each, confidence=policy.confidence, rng=rng) for each in ordered]
-    environment = Environment(autoescape=select_autoescape(default=True, default_for_string=True), undefined=StrictUndefined)
-    return environment.from_string(template(TEMPLATE)).render(
+    return rendered(
+        TEMPLATE,
         title=ascii_controls(title),
         version=version,
         confidence=f"{policy.confidence:.0%}",

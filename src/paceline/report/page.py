@@ -105,6 +105,7 @@ def speedup_chart(points: Sequence[Point], *, margin: float) -> str | None:
         x_label="requests in flight",
         y_label="speed-up",
         reference=(1 + margin, f"{1 + margin:g}: the gain worth having"),
+        doubling=True,
     )
 
 
@@ -122,6 +123,7 @@ def break_even_chart(points: Sequence[Point]) -> str | None:
         x_label="requests in flight",
         y_label="accepted / drafted tokens",
         reference=None,
+        doubling=True,
     )
 
 

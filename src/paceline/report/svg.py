@@ -1,7 +1,7 @@
 """Charts as inline SVG: no script, no external resource, readable in light and dark, with a title and a description for screen readers.
 
 Colours come from the page's custom properties (`--series-1` …, `--ink`, `--rule`), with fallbacks for a chart that stands alone. The
-x axis is logarithmic to base 2, for concurrencies double; the y axis starts at 0.
+x axis is logarithmic to base 2 where concurrencies double, else even; the y axis starts at 0.
 """
 
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ __all__ = ["Bar", "Series", "bar_chart", "line_chart"]
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 54, 20, 38, 44
 ROW, NAMES = 34, 130
+MOST_NAMES = 12
 FALLBACKS = ("#2563a8", "#c05b12", "#4b7d2a", "#8a4b9c")
 
 
@@ -43,10 +44,13 @@ class _Frame:
     x_low: float
     x_high: float
     y_high: float
+    doubling: bool
 
     def x(self, value: float) -> float:
-        span = log2(self.x_high / self.x_low)
-        share = 0.5 if span == 0 else log2(value / self.x_low) / span
+        span, along = self.x_high - self.x_low, value - self.x_low
+        if self.doubling:
+            span, along = log2(self.x_high / self.x_low), log2(value / self.x_low)
+        share = 0.5 if span == 0 else along / span
         return round(LEFT + 14 + share * (WIDTH - LEFT - RIGHT - 28), 1)
 
     def y(self, value: float) -> float:
@@ -55,9 +59,18 @@ class _Frame:
 
 
 def line_chart(
-    series: tuple[Series, ...], *, title: str, description: str, x_label: str, y_label: str, reference: tuple[float, str] | None
+    series: tuple[Series, ...],
+    *,
+    title: str,
+    description: str,
+    x_label: str,
+    y_label: str,
+    reference: tuple[float, str] | None,
+    doubling: bool,
 ) -> str:
-    """Lines over a log2 axis, each with a band between the ends of its intervals; `reference` draws a dashed level with a name.
+    """Lines, each with a band between the ends of its intervals; `reference` draws a dashed level with a name.
+
+    The x axis is logarithmic to base 2 with every point's x named where `doubling`, else even and with about ten names.
 
     Raises:
         BadInputError: no point at all, or an x that is not above 0.
@@ -68,9 +81,11 @@ def line_chart(
         raise BadInputError("a line chart needs at least one point, and every x above 0")
     tops = [_top(each) for _, each in points] + ([reference[0]] if reference else [])
     step = _tick_step(max(tops))
-    frame = _Frame(x_low=min(x for x, _ in points), x_high=max(x for x, _ in points), y_high=max(step, ceil(max(tops) / step) * step))
+    places = sorted({x for x, _ in points})
+    frame = _Frame(x_low=places[0], x_high=places[-1], y_high=max(step, ceil(max(tops) / step) * step), doubling=doubling)
+    named = places if doubling else places[:: ceil(len(places) / MOST_NAMES)]
     parts = [
-        *_grid(frame, step, sorted({x for x, _ in points}), x_label=x_label, y_label=y_label),
+        *_grid(frame, step, named, x_label=x_label, y_label=y_label),
         *(_reference(frame, reference) if reference else ()),
         *(part for i, line in enumerate(series) for part in _line(frame, line, _colour(i))),
         *_legend(series),

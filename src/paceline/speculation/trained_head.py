@@ -1,11 +1,11 @@
-"""What training a draft head came to: its curves and its sizes."""
+"""What training a draft head came to, its curves and its sizes; or what was prepared for another trainer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.speculation.counts import AcceptanceCounts
 
-__all__ = ["Epoch", "TrainedHead"]
+__all__ = ["Epoch", "SpeculatorsData", "TrainedHead", "best_epoch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Epoch:
         updates: since the start.
         loss: mean over the epoch's updates.
         learning_rate: at its end.
-        held_out: acceptance at K of conversations that training never sees, by walking steps.
+        by_exchange: acceptance at K of exchanges that training never sees, one by one, by walking steps.
         answer_tokens: trained on in this epoch.
         seconds: of the epoch; where the training was stopped in it, since it went on.
 
@@ -27,9 +27,19 @@ class Epoch:
     updates: int
     loss: float
     learning_rate: float
-    held_out: AcceptanceCounts
+    by_exchange: tuple[AcceptanceCounts, ...]
     answer_tokens: int
     seconds: float
+
+    @property
+    def held_out(self) -> AcceptanceCounts:
+        """Acceptance at K of all that is held out."""
+        return AcceptanceCounts.pooled(self.by_exchange)
+
+
+def best_epoch(curves: Sequence[Epoch]) -> Epoch:
+    """The epoch whose head is kept: the first of those with the most held-out tokens per step."""
+    return max(curves, key=lambda each: each.held_out.tokens_per_step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,4 +69,28 @@ class TrainedHead:
     conversations: int
     held_out_conversations: int
     answer_tokens: int
+    inputs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculatorsData:
+    """A training prepared for the speculators library.
+
+    Attributes:
+        rows: one per answer.
+        answer_tokens: of all rows.
+        longest_tokens: of a row.
+        draft_vocab: tokens that the head will be able to draft.
+        coverage: their share of the answers that would train a head here.
+        aux_layers: layers of the target whose states are there, index k after k layers.
+        inputs: SHA-256 by file name.
+
+    """
+
+    rows: int
+    answer_tokens: int
+    longest_tokens: int
+    draft_vocab: int
+    coverage: float
+    aux_layers: tuple[int, ...]
     inputs: Mapping[str, str]

@@ -14,7 +14,7 @@ moments and how far it is. A run that was killed goes on from there to the same 
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from math import ceil, cos, pi
 from pathlib import Path
 from time import perf_counter
@@ -33,11 +33,11 @@ from paceline.engine.states import Conversation, save_whole
 from paceline.engine.unroll import Batch, batch_of, is_named, unroll
 from paceline.errors import BadInputError, printable
 from paceline.speculation.counts import AcceptanceCounts
-from paceline.speculation.trained_head import Epoch
+from paceline.speculation.trained_head import Epoch, best_epoch
 
 __all__ = ["Lesson", "Settings", "Trainee", "folded", "held_out_counts", "loss_of", "train"]
 
-SCHEMA = "paceline.eagle3-training/1"
+SCHEMA = "paceline.eagle3-training/2"
 PROGRESS = "progress.safetensors"
 LONGEST_NORM = 1.0
 BETAS = (0.9, 0.95)
@@ -141,13 +141,13 @@ def _started(batch: Batch, runs: Tensor, draft_tokens: int) -> Tensor:
     return torch.tensor(found, dtype=torch.int64, device=runs.device)
 
 
-def held_out_counts(trainee: Trainee, lesson: Lesson, draft_tokens: int) -> AcceptanceCounts:
-    """What the averaged head would have counted on the conversations held out."""
+def held_out_counts(trainee: Trainee, lesson: Lesson, draft_tokens: int) -> tuple[AcceptanceCounts, ...]:
+    """What the averaged head would have counted on each conversation held out."""
     scaled = (trainee.scaled(each) for each in lesson.held_out)
     replayed: Iterator[Replayed] = head_replay(
         trainee.averaged, lesson.embedding, scaled, draft_tokens=draft_tokens, rows=HELD_OUT_ROWS, accept=is_named
     )
-    return AcceptanceCounts.pooled(walk(each, draft_tokens) for each in replayed)
+    return tuple(walk(each, draft_tokens) for each in replayed)
 
 
 def folded(trainee: Trainee) -> dict[str, Tensor]:
@@ -236,20 +236,19 @@ class _Run:
 
     def end_epoch(self, seconds: float) -> Epoch:
         """Judge the epoch, and keep its head if it is the best."""
-        counts = held_out_counts(self.trainee, self.lesson, self.settings.draft_tokens)
         tokens = sum(each.tokens.shape[0] - each.prompt_tokens for each in self.lesson.training)
         point = Epoch(
             epoch=len(self.curve) + 1,
             updates=self.updates,
             loss=self.loss_sum / self.updates_per_epoch,
             learning_rate=self.learning_rate(),
-            held_out=counts,
+            by_exchange=held_out_counts(self.trainee, self.lesson, self.settings.draft_tokens),
             answer_tokens=tokens,
             seconds=seconds,
         )
-        if self.best is None or counts.tokens_per_step > max(each.held_out.tokens_per_step for each in self.curve):
-            self.best = folded(self.trainee)
         self.curve.append(point)
+        if best_epoch(self.curve) is point:
+            self.best = folded(self.trainee)
         self.loss_sum = 0.0
         return point
 
@@ -269,7 +268,7 @@ class _Run:
             "settings": asdict(self.settings),
             "updates": self.updates,
             "loss_sum": self.loss_sum,
-            "curve": [asdict(each) for each in self.curve],
+            "curve": [{**asdict(each), "by_exchange": [astuple(own) for own in each.by_exchange]} for each in self.curve],
         }
         save_whole(tensors, self.file, metadata={"paceline": json.dumps(kept)})
 
@@ -288,8 +287,12 @@ class _Run:
                 held = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118 - not a dictionary
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as fault:
             raise BadInputError(f"{printable(str(self.file))} cannot be read: {printable(str(fault))}; delete it to start anew") from None
-        settings = asdict(self.settings)
-        for name, value in settings.items():
+        if kept.get("schema") != SCHEMA:
+            raise BadInputError(
+                f"{printable(str(self.file))} is of {printable(kept.get('schema'))}, and this version goes on from {SCHEMA}; "
+                "delete it to start anew"
+            )
+        for name, value in asdict(self.settings).items():
             if kept["settings"].get(name) != value:
                 raise BadInputError(
                     f"{printable(str(self.file))} is of a training with {name} {printable(kept['settings'].get(name))}, not "
@@ -312,9 +315,10 @@ class _Run:
 
 
 def _epoch(kept: Mapping[str, Any]) -> Epoch:
-    counts = dict(kept["held_out"])
-    counts["accepted_per_position"] = tuple(counts["accepted_per_position"])
-    return Epoch(**{**kept, "held_out": AcceptanceCounts(**counts)})
+    names = [each.name for each in fields(AcceptanceCounts)]
+    counted = [dict(zip(names, own, strict=True)) for own in kept["by_exchange"]]
+    counts = tuple(AcceptanceCounts(**{**own, "accepted_per_position": tuple(own["accepted_per_position"])}) for own in counted)
+    return Epoch(**{**kept, "by_exchange": counts})
 
 
 def train(
