@@ -85,6 +85,26 @@ def test_the_readmes_picture_is_what_the_forecast_says(paceline: Paceline, golde
     golden("../../docs/images/speedup.svg", picture + "\n")
 
 
+@pytest.mark.parametrize(("figure", "label"), [("alpha", "accepted / drafted tokens"), ("loss", "loss")])
+def test_the_worked_examples_curves_are_drawn_from_its_record(golden: Golden, figure: str, label: str) -> None:
+    """A picture of another run than the one on record."""
+    record = json.loads((DOCS / "worked-example" / "domain-head.json").read_text(encoding="utf-8"))
+    points = tuple(
+        (float(each["epoch"]), Estimate(value=each[figure], low=None, high=None, confidence=0.95, n=each["steps"]))
+        for each in record["head"]["epochs"]
+    )
+    picture = line_chart(
+        (Series(name="EAGLE-3 head of SmolLM2-135M, 760 conversations", points=points),),
+        title=f"{figure} by epoch",
+        description="From domain-head.json; acceptance on conversations held out, at K = 3.",
+        x_label="epoch",
+        y_label=label,
+        reference=None,
+        doubling=False,
+    )
+    golden(f"../../docs/worked-example/{figure}.svg", picture + "\n")
+
+
 def test_the_readme_lists_every_verb() -> None:
     """A verb that the README leaves out does not exist for a new user."""
     table = re.findall(r"^\| `([a-z0-9-]+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
