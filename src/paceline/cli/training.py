@@ -86,8 +86,11 @@ def run_train_eagle3(options: argparse.Namespace) -> int:
         held_out=options.held_out,
         settings=settings,
     )
-    with bars() as bar:
-        head = train_head(asked, options.out, resume=options.resume, step=say, bar=bar)
+    try:
+        with bars() as bar:
+            head = train_head(asked, options.out, resume=options.resume, step=say, bar=bar)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("the same command with --resume goes on from what is kept") from None
     body = head_dict(head)
     answer(options, body=body, text=head_text(body, out=str(options.out)), inputs=head.inputs)
     return 0

@@ -28,7 +28,7 @@ from paceline.engine.train_eagle3.vocabulary import draft_vocabulary
 from paceline.engine.unroll import is_named
 from paceline.errors import BadInputError, printable
 from paceline.files.modelconfig import read_model_config
-from paceline.files.whole import make_folder, write_text
+from paceline.files.whole import make_folder, remove_unfinished, write_text
 from paceline.jobs.target_states import LogAsked, SeenLog, see_log
 from paceline.report.heads import epoch_dict
 from paceline.speculation.counts import AcceptanceCounts
@@ -90,6 +90,8 @@ def train_head(
     if out.exists() and any(out.iterdir()) and not resume:
         raise BadInputError(f"{printable(str(out))} is not empty; give --resume to go on with the training in it, or another folder")
     peers = find_peers()
+    if peers.is_first:
+        remove_unfinished(out)
     peers.wait()
     work = out / WORK
     make_folder(work)

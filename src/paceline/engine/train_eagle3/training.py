@@ -37,7 +37,7 @@ from paceline.speculation.trained_head import Epoch
 
 __all__ = ["Lesson", "Settings", "Trainee", "folded", "held_out_counts", "loss_of", "train"]
 
-SCHEMA = "paceline.eagle3-training/1"
+SCHEMA = "paceline.eagle3-training/2"
 PROGRESS = "progress.safetensors"
 LONGEST_NORM = 1.0
 BETAS = (0.9, 0.95)
@@ -119,11 +119,12 @@ def loss_of(trainee: Trainee, lesson: Lesson, conversations: Sequence[Conversati
     """The loss of one update, summed over places, passes and places weighted as the module says; and the weight of its places. Scalars."""
     batch = batch_of([trainee.scaled(each) for each in conversations], like=lesson.embedding)
     steps = batch.starts.shape[0]
-    wanted = functional.linear(batch.features, lesson.judge).softmax(-1)
+    wanted = functional.linear(batch.features[batch.starts + 1], lesson.judge).softmax(-1)  # [steps, draft vocab]
     runs = torch.zeros_like(batch.starts)
     losses: list[tuple[Tensor, Tensor]] = []
     for number, each in enumerate(unroll(trainee.head, lesson.embedding, batch, draft_tokens=settings.passes, accept=is_named)):
-        entropy = -(wanted[each.judge] * functional.log_softmax(each.drafted.logits, dim=-1)).sum(-1)
+        # The j-th draft of a step is judged where the first one of the j-th step behind it is: both are of one answer.
+        entropy = -(wanted[each.steps + number] * functional.log_softmax(each.drafted.logits, dim=-1)).sum(-1)
         counted = lesson.can_draft[each.drafted.wanted] * settings.decay**number
         runs[each.steps] += each.hit
         losses.append((each.steps, entropy * counted))
@@ -178,6 +179,7 @@ class _Run:
         self.updates_per_epoch = ceil(len(lesson.training) / settings.rows)
         self.updates = 0
         self.loss_sum = 0.0
+        self.seconds = 0.0  # that the epoch's updates took so far
         self.curve: list[Epoch] = []
         self.best: dict[str, Tensor] | None = None
 
@@ -234,7 +236,7 @@ class _Run:
             each.div_(both[1])
         return float(both[0] / both[1])
 
-    def end_epoch(self, seconds: float) -> Epoch:
+    def end_epoch(self) -> None:
         """Judge the epoch, and keep its head if it is the best."""
         counts = held_out_counts(self.trainee, self.lesson, self.settings.draft_tokens)
         tokens = sum(each.tokens.shape[0] - each.prompt_tokens for each in self.lesson.training)
@@ -245,13 +247,12 @@ class _Run:
             learning_rate=self.learning_rate(),
             held_out=counts,
             answer_tokens=tokens,
-            seconds=seconds,
+            seconds=self.seconds,
         )
         if self.best is None or counts.tokens_per_step > max(each.held_out.tokens_per_step for each in self.curve):
             self.best = folded(self.trainee)
         self.curve.append(point)
-        self.loss_sum = 0.0
-        return point
+        self.loss_sum = self.seconds = 0.0
 
     def save(self) -> None:
         """Keep everything, whole or not at all."""
@@ -269,6 +270,7 @@ class _Run:
             "settings": asdict(self.settings),
             "updates": self.updates,
             "loss_sum": self.loss_sum,
+            "seconds": self.seconds,
             "curve": [asdict(each) for each in self.curve],
         }
         save_whole(tensors, self.file, metadata={"paceline": json.dumps(kept)})
@@ -288,6 +290,10 @@ class _Run:
                 held = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118 - not a dictionary
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as fault:
             raise BadInputError(f"{printable(str(self.file))} cannot be read: {printable(str(fault))}; delete it to start anew") from None
+        if kept.get("schema") != SCHEMA:
+            raise BadInputError(
+                f"{printable(str(self.file))} is {printable(kept.get('schema'))}, not {SCHEMA}; delete it to start the training anew"
+            )
         settings = asdict(self.settings)
         for name, value in settings.items():
             if kept["settings"].get(name) != value:
@@ -296,7 +302,7 @@ class _Run:
                     f"{printable(value)}; give the same settings, or delete it to start anew"
                 )
         self._load(held)
-        self.updates, self.loss_sum = int(kept["updates"]), float(kept["loss_sum"])
+        self.updates, self.loss_sum, self.seconds = int(kept["updates"]), float(kept["loss_sum"]), float(kept["seconds"])
         self.curve = [_epoch(each) for each in kept["curve"]]
 
     def _load(self, held: Mapping[str, Tensor]) -> None:
@@ -338,16 +344,19 @@ def train(
     run = _Run(trainee, lesson, settings, folder, peers)
     run.restore()
     progress(run.updates)
+    if run.curve:
+        each_epoch(run.curve)  # whoever was killed may have kept the epoch and not told of it
     while len(run.curve) < settings.epochs:
-        began_s = perf_counter()
+        began_s = perf_counter() - run.seconds
         epoch = len(run.curve)
         done = run.updates - epoch * run.updates_per_epoch
         for batch in run.batches(epoch)[done:]:
             run.update(batch)
             progress(1)
+            run.seconds = perf_counter() - began_s
             if run.updates % settings.save_every == 0:
                 run.save()
-        run.end_epoch(perf_counter() - began_s)
+        run.end_epoch()
         run.save()
         each_epoch(run.curve)
     assert run.best is not None
