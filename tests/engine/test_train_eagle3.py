@@ -98,6 +98,21 @@ def test_training_teaches_what_the_target_writes(tmp_path: Path, target: Target,
     assert max(each.held_out.alpha for each in curves) > before.alpha + 0.1
 
 
+def test_every_draft_is_taught_what_the_target_knew_at_its_place(target: Target, conversations: list[Conversation]) -> None:
+    """Later drafts would be taught the distribution of another token, and accepted ever less."""
+    trainee, lesson, _ = lesson_of(target, conversations)
+    own, places = loss_of(trainee, lesson, conversations, replace(SETTINGS, decay=1.0, elsewhere=1.0))
+    batch = batch_of([trainee.scaled(each) for each in conversations], like=target.embedding)
+    wanted, passes = torch.zeros(()), 0
+    for each in unroll(trainee.head, target.embedding, batch, draft_tokens=SETTINGS.passes, accept=is_named):
+        known = (each.drafted.features @ lesson.judge.T).softmax(-1)
+        entropy = -(known * each.drafted.logits.log_softmax(-1)).sum(-1)
+        wanted = wanted + entropy[lesson.can_draft[each.drafted.wanted]].sum()
+        passes += 1
+    assert (passes, int(places)) == (SETTINGS.passes, batch.starts.shape[0])
+    torch.testing.assert_close(own, wanted)
+
+
 @pytest.mark.parametrize("updates", [1, 4, 9])
 def test_a_killed_training_goes_on_to_the_same_head(
     tmp_path: Path, target: Target, conversations: list[Conversation], updates: int

@@ -175,8 +175,6 @@ def test_a_step_unrolled_beside_others_is_the_step_run_alone(tmp_path: Path, tar
             alone = drafted_alone(head, conversations[owner], row - int(first_rows[owner]), number)
             torch.testing.assert_close(logits, alone)
             compared += number > 2
-        # training judges the j-th draft of a step by what it computed for the first one of the j-th step behind
-        assert torch.equal(made.drafted.features, batch.features[batch.starts + 1][made.steps + number - 1])
     assert compared > 5
 
 
