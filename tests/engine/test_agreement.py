@@ -50,7 +50,7 @@ from paceline.traffic.exchange import TokenStream
 from paceline.workload import Request, Workload
 from tests.engine.smollm import asked, model, written
 
-PROMPTS, TOKENS, K = 12, 20, 3
+PROMPTS, TOKENS, K = 10, 16, 3
 AUX = (2, 15, 27)
 NOISE = 0.4
 RULE = NgramRule(min_tokens=1, max_tokens=4, draft_tokens=K)
@@ -168,7 +168,7 @@ def test_replay_takes_the_steps_that_generation_takes(witnesses: list[Witness]) 
     assert sum(not each.agree for each in witnesses) <= 1
     pooled = AcceptanceCounts.pooled(each.generated for each in witnesses)
     assert 0.02 < pooled.alpha < 0.98, "nothing was accepted, or nothing refused, so nothing was compared"
-    assert pooled.drafts > 50
+    assert pooled.drafts > 30
 
 
 def test_the_closed_form_gives_the_tokens_per_step_that_were_counted(witnesses: list[Witness]) -> None:

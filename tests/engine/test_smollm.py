@@ -24,7 +24,7 @@ from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Tree
 from tests.engine.smollm import MARGIN, asked, model, written
 
-PROMPTS, TOKENS = 12, 16
+PROMPTS, TOKENS = 10, 12
 
 
 @cache

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -237,7 +238,11 @@ def flop_of_update(head: Eagle3Config, *, places: int, passes: float, rows: floa
 @pytest.mark.parametrize("prompt_tokens", [2, 30])
 def test_an_update_takes_the_work_that_the_docs_say(tmp_path: Path, prompt_tokens: int) -> None:
     """Whoever plans a training by the formula would wait twice as long; and the states would not fit on the disk."""
-    wide = {"hidden_size": 128, "intermediate_size": 384, "head_dim": 32}  # attention takes the share that it takes in real heads
+    wide: dict[str, Any] = {
+        "hidden_size": 128,
+        "intermediate_size": 384,
+        "head_dim": 32,
+    }  # attention takes the share that it takes in real heads
     target = load_target(model_folder(tmp_path / "wide", **wide), dtype=torch.float32, device=CPU)
     asked = [Asked(number, tuple((number * place) % 7 for place in range(prompt_tokens)), None, stopped=False) for number in range(8)]
     decoding = Decoding(hidden_layers=AUX, end_ids=frozenset(), max_tokens=24, rows=8, kept=torch.bfloat16)
