@@ -75,7 +75,7 @@ def test_greedy_text_is_the_target_s_or_differs_where_two_tokens_are_as_good(nam
         parted += 1
     assert parted <= 2
     counts = AcceptanceCounts.pooled(acceptance_of(each, positions=8) for each in made)
-    assert name.startswith("eagle3") or counts.accepted_tokens > 10, "nothing was accepted, so nothing was rolled back beside it"
+    assert name.startswith("eagle3") or counts.accepted_tokens > 4, "hardly anything was accepted, so nothing was rolled back beside it"
     assert counts.drafts > 10
 
 
