@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -91,3 +92,18 @@ def test_prompts_become_a_head_that_replays(tmp_path: Path, target: Path, log: P
     assert itself["alpha"]["value"] == 1  # type: ignore[index]  # a model agrees with itself
     assert main(["replay", str(log), "--method", "eagle3"]) == 2
     assert "--target DIR and --draft DIR" in capsys.readouterr().err
+
+
+def test_a_training_that_was_stopped_anywhere_goes_on_to_the_same_bytes(target: Path, log: Path) -> None:
+    """A night's work would be lost, or would end in a head that differs from the one that was measured; and Ctrl-C would say nothing."""
+    script = Path(__file__).parents[2] / "benchmarks" / "killed_training.py"
+    stops = ("--kills", "3", "--interrupts", "1", "--json")
+    training = ("--training", "--max-tokens", "6", "--epochs", "2", "--rows", "6", "--save-every", "3", "--draft-vocab", "6")
+    command = [sys.executable, str(script), str(log), "--target", str(target), *stops, *training, "--aux-layers", "1,2,3"]
+    done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False)
+    *killed, interrupted = json.loads(done.stdout)
+    assert [each["part"] for each in killed] == ["answering", "learning", "saving"]
+    assert [each["code"] for each in killed] == [-signal.SIGKILL] * 3
+    assert (interrupted["part"], interrupted["code"]) == ("answering", 130)
+    assert "interrupted; the same command with --resume goes on from what is kept\n" in interrupted["said"]
+    assert [each["differs"] for each in (*killed, interrupted)] == [[]] * 4

@@ -1,9 +1,6 @@
 """A real small model: greedy text is the same with every drafter, and the command says what became of each token."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -11,61 +8,29 @@ from pathlib import Path
 import pytest
 import torch
 
-from paceline.data.tables import demo_traffic_lines
-from paceline.engine.chat import load_chat
+from paceline.cli.main import main
 from paceline.engine.drafters.draft_model import ModelDrafter
 from paceline.engine.drafters.drafter import Drafter
 from paceline.engine.drafters.eagle import EagleDrafter
 from paceline.engine.drafters.lookup import NgramDrafter, SuffixDrafter
 from paceline.engine.eagle3 import Eagle3Head, LoadedEagle3, eagle3_config
-from paceline.engine.generate import Generation, acceptance_of, generate
+from paceline.engine.generate import Generation, acceptance_of
 from paceline.engine.rows import Row
-from paceline.engine.sampling import GREEDY
-from paceline.engine.speculative_sampling import Generated
-from paceline.engine.target import Target, load_target
+from paceline.engine.target import Target
 from paceline.files.modelconfig import read_model_config
 from paceline.replay.ngram import NgramRule
 from paceline.replay.suffix import SuffixRule
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Tree
-from paceline.traffic.exchange import Message
+from tests.engine.smollm import MARGIN, asked, model, written
 
-PROMPTS, TOKENS = 20, 16
-MARGIN = 1e-3  # float32 sums in another order move logits of this size by 1e-4 at most
-CPU = torch.device("cpu")
-
-
-@cache
-def model(folder: Path, noise: float) -> Target:
-    """The model; with noise in its embeddings, one that agrees with it now and then."""
-    target = load_target(folder, dtype=torch.float32, device=CPU)
-    if noise:
-        spread = float(target.embedding.std())
-        target.embedding += noise * spread * torch.randn(target.embedding.shape, generator=torch.Generator().manual_seed(1))
-    return target
-
-
-@cache
-def prompts(folder: Path) -> list[tuple[int, ...]]:
-    """What the demo traffic's users asked, short ones first come."""
-    chat = load_chat(folder)
-    asked = [json.loads(line)["messages"][0]["content"] for line in demo_traffic_lines()]
-    return [chat.prompt([Message("user", each)]) for each in asked if len(each) < 400][:PROMPTS]
-
-
-def written(target: Target, drafter: Drafter | None, folder: Path) -> list[Generation]:
-    """All prompts' greedy texts, side by side."""
-    made = [Generation(each) for each in prompts(folder)]
-    chances = [Generated(1)] * len(made)
-    for _ in generate(target, drafter, made, sampling=GREEDY, most_tokens=TOKENS, stops=load_chat(folder).end_ids, chances=chances):
-        pass
-    return made
+PROMPTS, TOKENS = 10, 12
 
 
 @cache
 def plain(folder: Path) -> list[Generation]:
-    """The same without drafts."""
-    return written(model(folder, 0.0), None, folder)
+    """All texts without drafts."""
+    return written(folder, None, asked(folder, PROMPTS), tokens=TOKENS)
 
 
 def random_head(folder: Path, target: Target) -> LoadedEagle3:
@@ -95,7 +60,7 @@ def test_greedy_text_is_the_target_s_or_differs_where_two_tokens_are_as_good(nam
     A text may part where the two best logits lie closer than rounding; such a place is looked up in a pass over the text from its start.
     """
     target = model(model_dir, 0.0)
-    made = written(target, DRAFTERS[name](model_dir, target), model_dir)
+    made = written(model_dir, DRAFTERS[name](model_dir, target), asked(model_dir, PROMPTS), tokens=TOKENS)
     parted = 0
     for ours, theirs in zip(made, plain(model_dir), strict=True):
         place = next((at for at, (a, b) in enumerate(zip(ours.output, theirs.output, strict=False)) if a != b), None)
@@ -110,23 +75,22 @@ def test_greedy_text_is_the_target_s_or_differs_where_two_tokens_are_as_good(nam
         parted += 1
     assert parted <= 2
     counts = AcceptanceCounts.pooled(acceptance_of(each, positions=8) for each in made)
-    assert name.startswith("eagle3") or counts.accepted_tokens > 10, "nothing was accepted, so nothing was rolled back beside it"
+    assert name.startswith("eagle3") or counts.accepted_tokens > 4, "hardly anything was accepted, so nothing was rolled back beside it"
     assert counts.drafts > 10
 
 
-def test_the_command_shows_text_and_trace(model_dir: Path) -> None:
+def test_the_command_shows_text_and_trace(model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Somebody who wants to see what drafting does sees it, token by token."""
-    arguments = ["--target", str(model_dir), "--method", "ngram", "--ngram-min", "1", "--max-tokens", "24", "--threads", "1"]
-    prompt = ["--prompt", "Say this twice: a paceline is a line of riders."]
-    command = [sys.executable, "-m", "paceline.cli.main", "generate", *arguments, *prompt]
-    environment = {**os.environ, "PYTHONPATH": "src"}
-    shown = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True, env=environment)
-    answer = json.loads(shown.stdout)
+    command = ["generate", "--target", str(model_dir), "--method", "ngram", "--ngram-min", "1", "--max-tokens", "16", "--threads", "1"]
+    command += ["--prompt", "Say this twice: a paceline is a line of riders."]
+    assert main([*command, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
     [generation] = answer["generations"]
     assert "".join(each["text"] for each in generation["tokens"]) == generation["text"]
     accepted = [each for each in generation["tokens"] if each["origin"] == "accepted"]
     assert len(accepted) == sum(answer["accepted_per_position"]) > 0
     assert answer["acceptance"]["accepted_tokens"] == len(accepted)
-    streamed = subprocess.run([*command, "--stream"], capture_output=True, text=True, check=True, env=environment)
-    assert streamed.stdout.startswith(generation["text"])
-    assert f"trace: {generation['trace']}" in streamed.stdout
+    assert main([*command, "--stream"]) == 0
+    streamed = capsys.readouterr().out
+    assert streamed.startswith(generation["text"])
+    assert f"trace: {generation['trace']}" in streamed

@@ -1,26 +1,29 @@
 """A head is trained from states, survives being killed, and is exported as servers load it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from paceline.engine.answers import Asked, Decoding, answer_all
-from paceline.engine.eagle3 import eagle3_config, load_eagle3
+from paceline.engine.eagle3 import Eagle3Config, eagle3_config, load_eagle3
 from paceline.engine.peers import Peers
 from paceline.engine.replay import head_replay, walk
-from paceline.engine.states import Conversation, StatesFolder, open_states
+from paceline.engine.states import Conversation, StatesFolder, open_states, save_whole
 from paceline.engine.target import Target, load_target
 from paceline.engine.train_eagle3.export import export_head, published_config
 from paceline.engine.train_eagle3.new_head import head_config, layer_scales, new_trainee
-from paceline.engine.train_eagle3.training import Lesson, Settings, Trainee, folded, held_out_counts, train
+from paceline.engine.train_eagle3.training import Lesson, Settings, Trainee, folded, held_out_counts, loss_of, train
 from paceline.engine.train_eagle3.vocabulary import DraftVocabulary, draft_vocabulary
-from paceline.engine.unroll import is_named
+from paceline.engine.unroll import batch_of, is_named, unroll
 from paceline.errors import BadInputError
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.trained_head import Epoch
@@ -96,6 +99,21 @@ def test_training_teaches_what_the_target_writes(tmp_path: Path, target: Target,
     assert max(each.held_out.alpha for each in curves) > before.alpha + 0.1
 
 
+def test_every_draft_is_taught_what_the_target_knew_at_its_place(target: Target, conversations: list[Conversation]) -> None:
+    """Later drafts would be taught the distribution of another token, and accepted ever less."""
+    trainee, lesson, _ = lesson_of(target, conversations)
+    own, places = loss_of(trainee, lesson, conversations, replace(SETTINGS, decay=1.0, elsewhere=1.0))
+    batch = batch_of([trainee.scaled(each) for each in conversations], like=target.embedding)
+    wanted, passes = torch.zeros(()), 0
+    for each in unroll(trainee.head, target.embedding, batch, draft_tokens=SETTINGS.passes, accept=is_named):
+        known = (each.drafted.features @ lesson.judge.T).softmax(-1)
+        entropy = -(known * each.drafted.logits.log_softmax(-1)).sum(-1)
+        wanted = wanted + entropy[lesson.can_draft[each.drafted.wanted]].sum()
+        passes += 1
+    assert (passes, int(places)) == (SETTINGS.passes, batch.starts.shape[0])
+    torch.testing.assert_close(own, wanted)
+
+
 @pytest.mark.parametrize("updates", [1, 4, 9])
 def test_a_killed_training_goes_on_to_the_same_head(
     tmp_path: Path, target: Target, conversations: list[Conversation], updates: int
@@ -116,6 +134,45 @@ def test_a_killed_training_goes_on_to_the_same_head(
     assert [replace(each, seconds=0.0) for each in again] == [replace(each, seconds=0.0) for each in curves]
     assert whole.keys() == resumed.keys()
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_a_training_that_was_killed_before_it_told_of_an_epoch_tells_of_it(
+    tmp_path: Path, target: Target, conversations: list[Conversation]
+) -> None:
+    """The curves in the report would end an epoch before the head that lies beside them."""
+
+    def dying(_: Sequence[Epoch]) -> None:
+        raise KilledError
+
+    settings = replace(SETTINGS, epochs=1)
+    trainee, lesson, _ = lesson_of(target, conversations)
+    with pytest.raises(KilledError):
+        train(trainee, lesson, settings, folder=tmp_path, peers=ALONE, progress=lambda _: None, each_epoch=dying)
+    told: list[Sequence[Epoch]] = []
+    _, curves = train(trainee, lesson, settings, folder=tmp_path, peers=ALONE, progress=lambda _: None, each_epoch=told.append)
+    assert [tuple(each) for each in told] == [curves]
+
+
+def test_an_epoch_that_was_stopped_counts_the_time_before(tmp_path: Path, target: Target, conversations: list[Conversation]) -> None:
+    """Training would seem the faster the more often it is killed."""
+
+    def killing(_: float) -> None:
+        if (tmp_path / "folder" / "progress.safetensors").exists():
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        trained(target, conversations, tmp_path / "folder", SETTINGS, killing)
+    with safe_open(tmp_path / "folder" / "progress.safetensors", framework="pt") as kept:
+        before_s = json.loads(kept.metadata()["paceline"])["seconds"]
+    _, curves = trained(target, conversations, tmp_path / "folder", SETTINGS, lambda _: None)
+    assert 0 < before_s < curves[0].seconds
+
+
+def test_a_training_of_another_version_is_not_gone_on_with(tmp_path: Path, target: Target, conversations: list[Conversation]) -> None:
+    """Numbers would be read as what they are not."""
+    save_whole({"none": torch.zeros(1)}, tmp_path / "progress.safetensors", metadata={"paceline": '{"schema": "another/1"}'})
+    with pytest.raises(BadInputError, match=r"is 'another/1', not paceline.eagle3-training/2; delete it"):
+        trained(target, conversations, tmp_path, SETTINGS, lambda _: None)
 
 
 def test_a_training_is_not_gone_on_with_under_other_settings(tmp_path: Path, target: Target, conversations: list[Conversation]) -> None:
@@ -165,6 +222,54 @@ def test_the_draft_vocabulary_is_what_the_target_writes_most() -> None:
     assert draft_vocabulary(answers, vocab=10, size=6).ids.tolist() == [0, 1, 2, 3, 5, 9]
     with pytest.raises(BadInputError, match="not between 1 and the target's 10"):
         draft_vocabulary(answers, vocab=10, size=11)
+
+
+def flop_of_update(head: Eagle3Config, *, places: int, passes: float, rows: float, longest: int) -> float:
+    """The cost model of docs/reference/train-eagle3.md: `passes` and `rows` are per place."""
+    shape, h = head.shape, head.shape.hidden
+    q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    c = 2 * h * (q + 2 * kv) + q * h + 3 * h * shape.intermediate + h * head.draft_vocab
+    fusing = 4 * rows * len(head.aux_layers) * head.target_hidden * h
+    other_rows = 6 * (rows - 1) * 4 * h * kv
+    judge = 2 * h * head.draft_vocab
+    return places * (passes * (6 * c + 12 * q * longest) + fusing + other_rows + judge)
+
+
+@pytest.mark.parametrize("prompt_tokens", [2, 30])
+def test_an_update_takes_the_work_that_the_docs_say(tmp_path: Path, prompt_tokens: int) -> None:
+    """Whoever plans a training by the formula would wait twice as long; and the states would not fit on the disk."""
+    wide: dict[str, Any] = {
+        "hidden_size": 128,
+        "intermediate_size": 384,
+        "head_dim": 32,
+    }  # attention takes the share that it takes in real heads
+    target = load_target(model_folder(tmp_path / "wide", **wide), dtype=torch.float32, device=CPU)
+    asked = [Asked(number, tuple((number * place) % 7 for place in range(prompt_tokens)), None, stopped=False) for number in range(8)]
+    decoding = Decoding(hidden_layers=AUX, end_ids=frozenset(), max_tokens=24, rows=8, kept=torch.bfloat16)
+    answer_all(target, [asked], StatesFolder(tmp_path), decoding, peers=ALONE, progress=lambda _: None)
+    conversations = StatesFolder(tmp_path).read(0)
+    [shard] = tmp_path.glob("states-*.safetensors")
+    tokens = sum(each.tokens.shape[0] for each in conversations)
+    assert shard.stat().st_size == pytest.approx(tokens * 2 * (len(AUX) + 1) * target.hidden, rel=0.1)
+    vocabulary = draft_vocabulary((each.tokens[each.prompt_tokens :] for each in conversations), vocab=target.vocab, size=6)
+    config = head_config({**CONFIG, **wide}, aux_layers=AUX, draft_vocab=6, intermediate=None)
+    trainee = new_trainee(config, target, vocabulary, layer_scales(conversations, 3), seed=1)
+    lesson = Lesson(
+        training=conversations,
+        held_out=conversations,
+        embedding=target.embedding,
+        judge=target.head[vocabulary.ids],
+        can_draft=vocabulary.t2d(target.vocab),
+    )
+    with FlopCounterMode(display=False) as counter:
+        loss_of(trainee, lesson, conversations, SETTINGS)[0].backward()
+    batch = batch_of([trainee.scaled(each) for each in conversations], like=target.embedding)
+    with torch.no_grad():
+        alive = [each.steps.shape[0] for each in unroll(trainee.head, target.embedding, batch, draft_tokens=4, accept=is_named)]
+    places, rows = batch.starts.shape[0], batch.positions.shape[0]
+    said = flop_of_update(config, places=places, passes=sum(alive) / places, rows=rows / places, longest=batch.padded.shape[1])
+    assert sum(alive) > 1.2 * places, "hardly a draft was accepted, so later passes were not counted"
+    assert counter.get_total_flops() == pytest.approx(said, rel=0.1)
 
 
 def test_states_of_another_target_are_refused(tmp_path: Path) -> None:

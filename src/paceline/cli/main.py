@@ -87,8 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, MemoryError) as error:
         complain(options.verb, f"the machine refused: {error or type(error).__name__}")
         return REFUSED_BY_THE_MACHINE
-    except KeyboardInterrupt:
-        complain(options.verb, "interrupted; files already written are complete")
+    except KeyboardInterrupt as stop:
+        complain(options.verb, f"interrupted; {str(stop) or 'files already written are complete'}")
         return INTERRUPTED
     except Exception:  # a fault of ours must not end in a code that means yes or no
         complain(options.verb, f"internal fault, please report it:\n{traceback.format_exc()}")

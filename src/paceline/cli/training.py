@@ -89,10 +89,13 @@ def run_train_eagle3(options: argparse.Namespace) -> int:
         confidence=CONFIDENCE,
         settings=settings,
     )
-    if options.for_speculators is not None:
-        return _prepare_for_speculators(options, asked)
-    with bars() as bar:
-        head = train_head(asked, options.out, resume=options.resume, step=say, bar=bar)
+    try:
+        if options.for_speculators is not None:
+            return _prepare_for_speculators(options, asked)
+        with bars() as bar:
+            head = train_head(asked, options.out, resume=options.resume, step=say, bar=bar)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("the same command with --resume goes on from what is kept") from None
     if head is not None:
         body = head_dict(head)
         answer(options, body=body, text=head_text(body, out=str(options.out)), inputs=head.inputs)

@@ -1,6 +1,6 @@
 """Generation, speculative or plain: prompts in, tokens out, with every step's draft and what became of it.
 
-A step: each sequence drafts behind its context; one forward pass of the target takes, of every sequence, the last token and the draft
+A step: every sequence drafts behind its context; one forward pass of the target takes, of every sequence, the last token and the draft
 behind it; verification says what is kept; the caches forget the rest. So a step emits the accepted tokens and one more, which is recovered
 (something was refused) or a bonus (nothing was). The pass over the prompt gives the first output token and is no step. Without a drafter a
 step emits one token.
@@ -80,10 +80,15 @@ class _Asked:
     """What was asked for."""
 
     target: Target
-    layers: tuple[int, ...]
+    drafter: Drafter | None
     sampling: Sampling
     most_tokens: int
     stops: frozenset[int]
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The target's layers that drafting reads."""
+        return () if self.drafter is None else self.drafter.hidden_layers
 
 
 def generate(
@@ -106,8 +111,7 @@ def generate(
     """
     if most_tokens < 1 or not all(each.prompt for each in generations):
         raise BadInputError("a prompt needs a token, and an output at least one; give a text and --max-tokens from 1 on")
-    layers = () if drafter is None else drafter.hidden_layers
-    asked = _Asked(target=target, layers=layers, sampling=sampling, most_tokens=most_tokens, stops=stops)
+    asked = _Asked(target=target, drafter=drafter, sampling=sampling, most_tokens=most_tokens, stops=stops)
     running = [
         _Running(number, made, target.new_cache(), None if drafter is None else drafter.begin(), chance)
         for number, (made, chance) in enumerate(zip(generations, chances, strict=True))
@@ -159,7 +163,7 @@ def _prefill(asked: _Asked, running: Sequence[_Running]) -> list[Emission]:
 
 def _step(asked: _Asked, running: Sequence[_Running]) -> list[Emission]:
     device = asked.target.device
-    drafts = [Draft((), (), {}) if each.drafting is None else each.drafting.draft(each.context(), each.chance) for each in running]
+    drafts = _drafts(asked, running)
     starts = [each.cache.length for each in running]
     rows = []
     for each, draft in zip(running, drafts, strict=True):
@@ -177,6 +181,15 @@ def _step(asked: _Asked, running: Sequence[_Running]) -> list[Emission]:
         step = Step(draft.tokens, draft.parents, verified.nodes, verified.token, verified.is_bonus)
         emissions.append(_emit(asked, each, step.kept, step))
     return emissions
+
+
+def _drafts(asked: _Asked, running: Sequence[_Running]) -> list[Draft]:
+    """Every sequence's draft, empty without a drafter."""
+    if asked.drafter is None:
+        return [Draft((), (), {})] * len(running)
+    return asked.drafter.draft_together(
+        [each.drafting for each in running], [each.context() for each in running], [each.chance for each in running]
+    )
 
 
 def _verified(asked: _Asked, running: _Running, draft: Draft, answered: Answered) -> Verified:

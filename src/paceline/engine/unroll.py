@@ -75,11 +75,10 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """One pass: which of the batch's steps were alive [n], what it drafted, at which rows that is judged [n], and what is accepted [n]."""
+    """One pass: which of the batch's steps were alive [n], what it drafted, and what is accepted [n]."""
 
     steps: Tensor
     drafted: Drafted
-    judge: Tensor
     hit: Tensor
 
 
@@ -128,7 +127,7 @@ def unroll(head: Eagle3Head, embedding: Tensor, batch: Batch, *, draft_tokens: i
         judge = rows + number + 1
         drafted = Drafted(head.draft_logits(hidden), wanted=batch.tokens[batch.next_token[judge]], features=batch.features[judge])
         hit = accept(head, drafted)
-        yield Pass(steps=steps, drafted=drafted, judge=judge, hit=hit)
+        yield Pass(steps=steps, drafted=drafted, hit=hit)
         alive = hit & (batch.drafts_left[steps] > number + 1)
         steps, hidden = steps[alive], hidden[alive]
         seen.keep(alive)

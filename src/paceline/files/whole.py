@@ -7,7 +7,9 @@ from pathlib import Path
 
 from paceline.errors import BadInputError, printable
 
-__all__ = ["make_folder", "write_text"]
+__all__ = ["make_folder", "remove_unfinished", "write_text"]
+
+UNFINISHED = (".*.json.*", ".*.jsonl.*", ".*.safetensors.*")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -49,3 +51,10 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInputError(f"cannot make the folder {printable(str(path))}: {error.strerror}; choose another place") from error
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete what processes that were killed while they wrote left beside the files of `folder` and of the folders in it."""
+    for pattern in UNFINISHED:
+        for left in folder.rglob(pattern):
+            left.unlink(missing_ok=True)

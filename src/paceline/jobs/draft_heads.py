@@ -32,7 +32,7 @@ from paceline.engine.train_eagle3.vocabulary import DraftVocabulary, draft_vocab
 from paceline.engine.unroll import is_named
 from paceline.errors import BadInputError, printable
 from paceline.files.modelconfig import read_model_config
-from paceline.files.whole import make_folder, write_text
+from paceline.files.whole import make_folder, remove_unfinished, write_text
 from paceline.jobs.target_states import LogAsked, SeenLog, see_log
 from paceline.report.head_page import head_html
 from paceline.report.heads import epoch_dict
@@ -180,7 +180,10 @@ def prepare_for_speculators(asked: HeadAsked, out: Path, data: Path, *, resume: 
 def _prepared(asked: HeadAsked, out: Path, *, resume: bool, step: Step, bar: Bar) -> _Prepared:
     if out.exists() and any(out.iterdir()) and not resume:
         raise BadInputError(f"{printable(str(out))} is not empty; give --resume to go on with the training in it, or another folder")
-    find_peers().wait()
+    peers = find_peers()
+    if peers.is_first:
+        remove_unfinished(out)
+    peers.wait()
     make_folder(out / WORK)
     seen = see_log(asked.log, aux_layers=asked.aux_layers, folder=out / WORK, step=step, progress=bar("answering", None))
     training, held_out = _split(seen, share=asked.held_out, seed=asked.settings.seed)

@@ -19,7 +19,7 @@ class Epoch:
         learning_rate: at its end.
         by_exchange: acceptance at K of exchanges that training never sees, one by one, by walking steps.
         answer_tokens: trained on in this epoch.
-        seconds: of the epoch; where the training was stopped in it, since it went on.
+        seconds: of its updates; of those that a killed training did again, once.
 
     """
 

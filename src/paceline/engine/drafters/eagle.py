@@ -13,6 +13,7 @@ from torch import Tensor
 
 from paceline.engine.decoder_layer import Attend
 from paceline.engine.drafters.confidence_tree import GrowingTree
+from paceline.engine.drafters.drafter import LoneDrafting, drafted_alone
 from paceline.engine.kv_cache import KvCache
 from paceline.engine.llama import LlamaShape, attend
 from paceline.engine.rows import Answered, wide
@@ -79,6 +80,12 @@ class EagleDrafter:
     def begin(self) -> "_EagleDrafting":
         """Start with a new sequence."""
         return _EagleDrafting(self._head, self._draft_tokens, self._tree, self._temperature)
+
+    def draft_together(
+        self, draftings: Sequence[LoneDrafting], contexts: Sequence[Sequence[int]], chances: Sequence[Chance]
+    ) -> list[Draft]:
+        """A chain or tree behind each context."""
+        return drafted_alone(draftings, contexts, chances)
 
 
 class _EagleDrafting:

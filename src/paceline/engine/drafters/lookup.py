@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from paceline.engine.drafters.drafter import LoneDrafting, drafted_alone
 from paceline.engine.rows import Answered
 from paceline.engine.speculative_sampling import Chance, Draft, chain
 from paceline.replay.ngram import NgramRule, propose
@@ -24,6 +25,12 @@ class NgramDrafter:
     def begin(self) -> "NgramDrafter":
         """Start with a new sequence."""
         return self
+
+    def draft_together(
+        self, draftings: Sequence[LoneDrafting], contexts: Sequence[Sequence[int]], chances: Sequence[Chance]
+    ) -> list[Draft]:
+        """What follows each context."""
+        return drafted_alone(draftings, contexts, chances)
 
     def observe(self, answered: Answered, kept: Sequence[int] | None) -> None:
         """Nothing is read off the target."""
@@ -48,6 +55,12 @@ class SuffixDrafter:
     def begin(self) -> "_SuffixDrafting":
         """Start with a new sequence."""
         return _SuffixDrafting(self._rule, self._outputs)
+
+    def draft_together(
+        self, draftings: Sequence[LoneDrafting], contexts: Sequence[Sequence[int]], chances: Sequence[Chance]
+    ) -> list[Draft]:
+        """What follows each context."""
+        return drafted_alone(draftings, contexts, chances)
 
 
 class _SuffixDrafting:

@@ -119,11 +119,12 @@ def loss_of(trainee: Trainee, lesson: Lesson, conversations: Sequence[Conversati
     """The loss of one update, summed over places, passes and places weighted as the module says; and the weight of its places. Scalars."""
     batch = batch_of([trainee.scaled(each) for each in conversations], like=lesson.embedding)
     steps = batch.starts.shape[0]
-    wanted = functional.linear(batch.features, lesson.judge).softmax(-1)
+    wanted = functional.linear(batch.features[batch.starts + 1], lesson.judge).softmax(-1)  # [steps, draft vocab]
     runs = torch.zeros_like(batch.starts)
     losses: list[tuple[Tensor, Tensor]] = []
     for number, each in enumerate(unroll(trainee.head, lesson.embedding, batch, draft_tokens=settings.passes, accept=is_named)):
-        entropy = -(wanted[each.judge] * functional.log_softmax(each.drafted.logits, dim=-1)).sum(-1)
+        # The j-th draft of a step is judged where the first one of the j-th step behind it is: both are of one answer.
+        entropy = -(wanted[each.steps + number] * functional.log_softmax(each.drafted.logits, dim=-1)).sum(-1)
         counted = lesson.can_draft[each.drafted.wanted] * settings.decay**number
         runs[each.steps] += each.hit
         losses.append((each.steps, entropy * counted))
@@ -178,6 +179,7 @@ class _Run:
         self.updates_per_epoch = ceil(len(lesson.training) / settings.rows)
         self.updates = 0
         self.loss_sum = 0.0
+        self.seconds = 0.0  # that the epoch's updates took so far
         self.curve: list[Epoch] = []
         self.best: dict[str, Tensor] | None = None
 
@@ -234,7 +236,7 @@ class _Run:
             each.div_(both[1])
         return float(both[0] / both[1])
 
-    def end_epoch(self, seconds: float) -> Epoch:
+    def end_epoch(self) -> None:
         """Judge the epoch, and keep its head if it is the best."""
         tokens = sum(each.tokens.shape[0] - each.prompt_tokens for each in self.lesson.training)
         point = Epoch(
@@ -244,13 +246,12 @@ class _Run:
             learning_rate=self.learning_rate(),
             by_exchange=held_out_counts(self.trainee, self.lesson, self.settings.draft_tokens),
             answer_tokens=tokens,
-            seconds=seconds,
+            seconds=self.seconds,
         )
         self.curve.append(point)
         if best_epoch(self.curve) is point:
             self.best = folded(self.trainee)
-        self.loss_sum = 0.0
-        return point
+        self.loss_sum = self.seconds = 0.0
 
     def save(self) -> None:
         """Keep everything, whole or not at all."""
@@ -268,6 +269,7 @@ class _Run:
             "settings": asdict(self.settings),
             "updates": self.updates,
             "loss_sum": self.loss_sum,
+            "seconds": self.seconds,
             "curve": [{**asdict(each), "by_exchange": [astuple(own) for own in each.by_exchange]} for each in self.curve],
         }
         save_whole(tensors, self.file, metadata={"paceline": json.dumps(kept)})
@@ -299,7 +301,7 @@ class _Run:
                     f"{printable(value)}; give the same settings, or delete it to start anew"
                 )
         self._load(held)
-        self.updates, self.loss_sum = int(kept["updates"]), float(kept["loss_sum"])
+        self.updates, self.loss_sum, self.seconds = int(kept["updates"]), float(kept["loss_sum"]), float(kept["seconds"])
         self.curve = [_epoch(each) for each in kept["curve"]]
 
     def _load(self, held: Mapping[str, Tensor]) -> None:
@@ -342,16 +344,19 @@ def train(
     run = _Run(trainee, lesson, settings, folder, peers)
     run.restore()
     progress(run.updates)
+    if run.curve:
+        each_epoch(run.curve)  # whoever was killed may have kept the epoch and not told of it
     while len(run.curve) < settings.epochs:
-        began_s = perf_counter()
+        began_s = perf_counter() - run.seconds
         epoch = len(run.curve)
         done = run.updates - epoch * run.updates_per_epoch
         for batch in run.batches(epoch)[done:]:
             run.update(batch)
             progress(1)
+            run.seconds = perf_counter() - began_s
             if run.updates % settings.save_every == 0:
                 run.save()
-        run.end_epoch(perf_counter() - began_s)
+        run.end_epoch()
         run.save()
         each_epoch(run.curve)
     assert run.best is not None
