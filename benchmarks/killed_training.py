@@ -40,6 +40,7 @@ PARTS = {"answer_all": "answering", "train": "learning", "save_whole": "saving"}
 ORDER = (*PARTS.values(), ELSEWHERE)
 INTERRUPTED, OURS = 130, 70
 CLOCKED = ("seconds", "answer_tokens_per_s")
+TIMED = {"progress.safetensors", "curves.json", "report.html"}  # with seconds in them; the curves are compared without
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ def ran(words: Sequence[str], stop: Stop | None, told: Path) -> int:
 
 def made(folder: Path) -> dict[str, Any]:
     """Everything that a finished training leaves, by name, but for what a clock says and the state that --resume goes on from."""
-    files = [each for each in sorted(folder.rglob("*")) if each.is_file() and each.name not in {"progress.safetensors", "curves.json"}]
+    files = [each for each in sorted(folder.rglob("*")) if each.is_file() and each.name not in TIMED]
     curves = json.loads((folder / "curves.json").read_text(encoding="utf-8"))
     epochs = [{name: value for name, value in each.items() if name not in CLOCKED} for each in curves["epochs"]]
     return {**{str(each.relative_to(folder)): each.read_bytes() for each in files}, "curves.json": epochs}

@@ -291,8 +291,7 @@ class _Run:
             raise BadInputError(f"{printable(str(self.file))} cannot be read: {printable(str(fault))}; delete it to start anew") from None
         if kept.get("schema") != SCHEMA:
             raise BadInputError(
-                f"{printable(str(self.file))} is of {printable(kept.get('schema'))}, and this version goes on from {SCHEMA}; "
-                "delete it to start anew"
+                f"{printable(str(self.file))} is {printable(kept.get('schema'))}, not {SCHEMA}; delete it to start the training anew"
             )
         for name, value in asdict(self.settings).items():
             if kept["settings"].get(name) != value:
