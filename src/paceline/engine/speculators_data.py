@@ -53,7 +53,7 @@ def final_gain(checkpoint: Checkpoint) -> Tensor:
 
     """
     config = checkpoint.config
-    if checkpoint.find(NORM) is None:
+    if NORM not in checkpoint.tensors:
         raise BadInputError(
             f"{printable(str(checkpoint.folder))} has no {NORM}, which the speculators library needs; train the head here instead"
         )
