@@ -9,7 +9,7 @@ import pytest
 
 from paceline.checkpoint import Checkpoint
 from paceline.errors import BadInputError
-from paceline.files.modeldir import read_checkpoint
+from paceline.files.modeldir import read_checkpoint, weights_fingerprint
 from tests.checkpoints import BODY, HEAD, HEAD_BODY, LLAMA, folder, safetensors, tokenizer
 
 OFFSETS = [0, 0, 1, 1, 2, 5, 5, 8, 9, 22]  # draft tokens 0 to 9 are the target's 0, 1, 3, 4, 6, 10, 11, 15, 17 and 31
@@ -251,3 +251,17 @@ def test_auxiliary_layers_are_found_where_heads_state_them() -> None:
     assert of(eagle_config={"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}).auxiliary_layers == (1, 2, 3)
     assert of(eagle_config=4).auxiliary_layers is None
     assert of(eagle_aux_hidden_state_layer_ids=["1"]).auxiliary_layers is None
+
+
+def test_a_fingerprint_tells_the_same_model_trained_on_from_the_one_before(tmp_path: Path) -> None:
+    """States of yesterday's target, kept for a target of the same shape, would train a head that fits neither."""
+    one = folder(tmp_path / "one", LLAMA, BODY)
+    copy = folder(tmp_path / "copy", LLAMA, BODY)
+    assert weights_fingerprint(one) == weights_fingerprint(copy)
+    file = copy / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    trained_on = weights_fingerprint(copy)
+    other = folder(tmp_path / "other", LLAMA | {"rms_norm_eps": 1e-3}, BODY)
+    assert len({weights_fingerprint(one), trained_on, weights_fingerprint(other)}) == 3

@@ -297,6 +297,18 @@ def test_a_file_without_counts_is_refused_by_its_name(tmp_path: Path, content: s
         read_acceptance(tmp_path / "broken.json", ("chat",), draft_tokens=3, method=Method.EAGLE3)
 
 
+def test_the_replay_of_another_method_is_refused(tmp_path: Path) -> None:
+    """A head's acceptance under a lookup's cost: drafting that loses would be shipped for a speed-up of another method."""
+    replayed = GOOD | {"schema": "paceline.replay/1", "provenance": {"arguments": {"method": "eagle3"}}}
+    file = tmp_path / "replay.json"
+    file.write_text(json.dumps(replayed), encoding="utf-8")
+    assert read_acceptance(file, ("chat",), draft_tokens=3, method=Method.EAGLE3).by_segment["chat"].survival == (0.6, 0.4, 0.2)
+    with pytest.raises(BadInputError, match=r"'replay\.json' is acceptance of 'eagle3' drafts, not of ngram"):
+        read_acceptance(file, ("chat",), draft_tokens=3, method=Method.NGRAM)
+    file.write_text(json.dumps(replayed | {"provenance": ["eagle3"]}), encoding="utf-8")
+    assert read_acceptance(file, ("chat",), draft_tokens=3, method=Method.NGRAM).by_segment["chat"].survival == (0.6, 0.4, 0.2)
+
+
 def test_a_good_file_by_hand_is_read_and_a_missing_or_longer_one_is_not(tmp_path: Path) -> None:
     """Survival may be plain numbers where somebody wrote the file himself."""
     (tmp_path / "own.json").write_text(json.dumps(GOOD), encoding="utf-8")

@@ -45,7 +45,7 @@ def test_positions_count_what_ended_a_step_there() -> None:
     assert body["recovered_per_position"] == [0, 1, 0]
     assert body["bonus_per_position"] == [0, 0, 1]
     assert (body["output_tokens"], body["output_tokens_per_s"]) == (7, 3.5)
-    text = generation_text([WRITTEN], body, how="drafts: ngram, K = 2")
+    text = generation_text([WRITTEN], body, how="drafts: ngram, K = 2", streamed=False)
     assert "7 tokens in 2.00 s, 3.5 tokens/s, 3 steps; drafts: ngram, K = 2" in text
     assert text.splitlines()[-2].split() == ["2", "2", "1", "1", "0"]
 
@@ -57,4 +57,20 @@ def test_plain_decoding_has_no_acceptance() -> None:
     body = generation_dict([plain], {}, seconds=1.0)
     assert body["acceptance"] is None
     assert body["accepted_per_position"] == [0]
-    assert "position" not in generation_text([plain], body, how="plain decoding")
+    assert "position" not in generation_text([plain], body, how="plain decoding", streamed=False)
+
+
+def test_what_a_model_wrote_does_not_steer_the_terminal() -> None:
+    """A log with an escape sequence in it, learnt and written again, would clear the reader's screen or hide a line."""
+    hostile = replace(WRITTEN, pieces=(Piece(1, "a\x1b[2J", Origin.FIRST), Piece(2, '{"k": [1]}\n\tend', Origin.ACCEPTED)))
+    body = generation_dict([hostile], {"alpha": 0.75}, seconds=1.0)
+    text = generation_text([hostile], body, how="drafts", streamed=False)
+    assert text.startswith('a\\x1b[2J{"k": [1]}\n\tend\n')
+    assert 'trace: a\\x1b\\[2J[\\{"k": \\[1\\]\\}\\n\\tend]' in text
+    assert "\x1b" not in text
+
+
+def test_a_text_that_was_streamed_is_not_printed_again() -> None:
+    """Twice the text, and the reader looks for the difference."""
+    body = generation_dict([WRITTEN], {"alpha": 0.75}, seconds=2.0)
+    assert generation_text([WRITTEN], body, how="drafts", streamed=True).startswith("trace: It[ is a]")

@@ -1,5 +1,7 @@
 """A trained head as people and programs read it."""
 
+from dataclasses import replace
+
 from paceline.report.heads import head_dict, head_text, speculators_dict, speculators_text
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.trained_head import Epoch, SpeculatorsData, TrainedHead
@@ -40,6 +42,13 @@ def test_the_best_epoch_is_marked() -> None:
     assert [line.split()[:2] for line in lines if "(best)" in line] == [["2", "(best)"]]
     assert "after 2, 15, 27 layers" in lines[6]
     assert any("2,048 tokens, which are 99.95% of the answers" in line for line in lines)
+
+
+def test_a_best_epoch_chosen_by_a_few_conversations_is_cautioned() -> None:
+    """Whoever trains on a few prompts keeps the epoch that one answer liked, the first of forty, and is told nothing."""
+    few = head_text(head_dict(replace(HEAD, held_out_conversations=7)), out="head")
+    assert few.splitlines()[-1].startswith("! 7 conversations held out cannot tell epochs apart")
+    assert "!" not in head_text(head_dict(replace(HEAD, held_out_conversations=8)), out="head")
 
 
 def test_what_is_handed_over_comes_with_the_command_that_goes_on() -> None:

@@ -117,7 +117,13 @@ def head(model_dir: Path, conversations: list[Conversation], tmp_path_factory: p
         can_draft=vocabulary.t2d(target.vocab),
     )
     train(
-        trainee, lesson, LESSON, folder=tmp_path_factory.mktemp("training"), peers=ALONE, progress=lambda _: None, each_epoch=lambda _: None
+        trainee,
+        lesson,
+        LESSON,
+        folder=tmp_path_factory.mktemp("training"),
+        peers=ALONE,
+        progress=lambda _: None,
+        each_epoch=lambda *_: None,
     )
     made = Eagle3Head(config)
     made.load_state_dict(folded(trainee))

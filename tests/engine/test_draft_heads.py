@@ -68,6 +68,8 @@ def test_prompts_become_a_head_that_replays(tmp_path: Path, target: Path, log: P
     assert main([*map(str, (*train, *layers))]) == 2
     assert "give --resume" in capsys.readouterr().err
     assert ran(capsys, *train, *layers, "--resume")["best"] == made["best"]
+    assert main([*map(str, (*train[:-1], 5, *layers, "--resume"))]) == 2
+    assert "give the same --draft-vocab" in capsys.readouterr().err
 
     states = tmp_path / "states"
     replay = ("replay", log, "--target", target, "--draft-tokens", 3, "--max-tokens", 12)
@@ -90,6 +92,15 @@ def test_prompts_become_a_head_that_replays(tmp_path: Path, target: Path, log: P
     assert again["accepted_tokens"] == head["accepted_tokens"]
     itself = ran(capsys, *replay, "--method", "draft-model", "--draft", target)
     assert itself["alpha"]["value"] == 1  # type: ignore[index]  # a model agrees with itself
+    wrong = {
+        "layer 99 is none of": ("--aux-layers", "1,2,99"),
+        "leaves none of": (*layers, "--held-out", 1),
+        "give a smaller --learning-rate": (*layers, "--learning-rate", 1e30),
+    }
+    for number, (told, options) in enumerate(wrong.items()):
+        out_of_use = ("--out", tmp_path / f"wrong-{number}", "--max-tokens", 6, "--epochs", 1)
+        assert main([*map(str, (*train[:4], *out_of_use, *options))]) == 2
+        assert told in capsys.readouterr().err
     assert main(["replay", str(log), "--method", "eagle3"]) == 2
     assert "--target DIR and --draft DIR" in capsys.readouterr().err
 

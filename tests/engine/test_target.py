@@ -177,3 +177,40 @@ def test_what_the_lean_forward_does_not_do_goes_to_the_library(change: dict[str,
     """A model of the family with one more part would run without that part."""
     assert is_llama_like({"model_type": "llama"})
     assert not is_llama_like({"model_type": "llama", **change})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused_by_name(value: float, tmp_path: Path) -> None:
+    """Argmax makes token 0 of them: a damaged target and any draft agree on everything, and alpha is 1."""
+    folder = model_folder(tmp_path)
+    name = "model.layers.2.mlp.up_proj.weight"
+    tensors = load_file(folder / "model.safetensors")
+    tensors[name][1, 2] = value
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(BadInputError, match=f"{name} holds numbers that are none"):
+        loaded(folder, "lean")
+
+
+def test_weights_that_need_scales_are_refused(tmp_path: Path) -> None:
+    """Eight-bit weights read as plain numbers are another model, which says nothing of it."""
+    folder = model_folder(tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.norm.weight"] = tensors["model.norm.weight"].to(torch.int8)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(BadInputError, match=r"model.norm.weight is torch.int8; give weights that are not quantised"):
+        loaded(folder, "lean")
+
+
+@pytest.mark.parametrize("kind", ["lean", "library"])
+def test_logits_that_overflow_are_refused(kind: str, tmp_path: Path) -> None:
+    """Finite weights can overflow on the way: every answer would be token 0, and its acceptance 1."""
+    folder = model_folder(tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.norm.weight"] = torch.full((tensors["model.norm.weight"].shape[0],), 3e38)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    checkpoint = open_checkpoint(folder)
+    target: Target = LlamaTarget(checkpoint, dtype=torch.float32, device=CPU, mesh=None)
+    if kind == "library":
+        target = LibraryTarget(checkpoint, dtype=torch.float32, device=CPU, mesh=None)
+    with pytest.raises(BadInputError, match="logits are no numbers"):
+        target.forward([Row(TOKENS, target.new_cache(), None, 1)], hidden_layers=())

@@ -86,7 +86,7 @@ def trained(
 ) -> tuple[dict[str, Tensor], tuple[Epoch, ...]]:
     trainee, lesson, _ = lesson_of(target, conversations)
     folder.mkdir(exist_ok=True)
-    return train(trainee, lesson, settings, folder=folder, peers=ALONE, progress=progress, each_epoch=lambda _: None)
+    return train(trainee, lesson, settings, folder=folder, peers=ALONE, progress=progress, each_epoch=lambda *_: None)
 
 
 def test_training_teaches_what_the_target_writes(tmp_path: Path, target: Target, conversations: list[Conversation]) -> None:
@@ -94,7 +94,7 @@ def test_training_teaches_what_the_target_writes(tmp_path: Path, target: Target,
     trainee, lesson, _ = lesson_of(target, conversations)
     before = AcceptanceCounts.pooled(held_out_counts(trainee, lesson, 3))
     settings = replace(SETTINGS, epochs=12)
-    _, curves = train(trainee, lesson, settings, folder=tmp_path, peers=ALONE, progress=lambda _: None, each_epoch=lambda _: None)
+    _, curves = train(trainee, lesson, settings, folder=tmp_path, peers=ALONE, progress=lambda _: None, each_epoch=lambda *_: None)
     assert curves[-1].loss < curves[0].loss
     assert max(each.held_out.alpha for each in curves) > before.alpha + 0.1
 
@@ -141,7 +141,7 @@ def test_a_training_that_was_killed_before_it_told_of_an_epoch_tells_of_it(
 ) -> None:
     """The curves in the report would end an epoch before the head that lies beside them."""
 
-    def dying(_: Sequence[Epoch]) -> None:
+    def dying(*_: object) -> None:
         raise KilledError
 
     settings = replace(SETTINGS, epochs=1)
@@ -149,7 +149,9 @@ def test_a_training_that_was_killed_before_it_told_of_an_epoch_tells_of_it(
     with pytest.raises(KilledError):
         train(trainee, lesson, settings, folder=tmp_path, peers=ALONE, progress=lambda _: None, each_epoch=dying)
     told: list[Sequence[Epoch]] = []
-    _, curves = train(trainee, lesson, settings, folder=tmp_path, peers=ALONE, progress=lambda _: None, each_epoch=told.append)
+    _, curves = train(
+        trainee, lesson, settings, folder=tmp_path, peers=ALONE, progress=lambda _: None, each_epoch=lambda _, points: told.append(points)
+    )
     assert [tuple(each) for each in told] == [curves]
 
 
@@ -185,7 +187,7 @@ def test_a_training_is_not_gone_on_with_under_other_settings(tmp_path: Path, tar
 def test_the_exported_head_drafts_as_the_trained_one(tmp_path: Path, target: Target, conversations: list[Conversation]) -> None:
     """The scales of training would be missing from the published weights, and the head would draft at random."""
     trainee, lesson, vocabulary = lesson_of(target, conversations)
-    train(trainee, lesson, replace(SETTINGS, epochs=2), folder=tmp_path, peers=ALONE, progress=lambda _: None, each_epoch=lambda _: None)
+    train(trainee, lesson, replace(SETTINGS, epochs=2), folder=tmp_path, peers=ALONE, progress=lambda _: None, each_epoch=lambda *_: None)
     export_head(folded(trainee), vocabulary, trainee.head.config, target=CONFIG, dtype=torch.float32, folder=tmp_path / "out")
     loaded = load_eagle3(tmp_path / "out", target)
     assert loaded.hidden_layers == AUX

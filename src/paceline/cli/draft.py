@@ -14,6 +14,7 @@ from paceline.cli.options import (
     not_negative,
     positive,
     positive_int,
+    thread_count,
     tree,
     whole_number,
 )
@@ -78,7 +79,7 @@ def _add_generate(verbs: Verbs) -> None:
     running = parser.add_argument_group("running")
     running.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help="of all weights (default float32)")
     running.add_argument("--device", default="cpu", metavar="NAME", help="where: cpu, cuda, cuda:1, … (default cpu)")
-    running.add_argument("--threads", type=positive_int, default=None, metavar="N", help="threads on a CPU (default: torch's own choice)")
+    running.add_argument("--threads", type=thread_count, default=None, metavar="N", help="threads on a CPU (default: torch's own choice)")
     add_seed(parser)
     add_json(parser)
 

@@ -13,7 +13,7 @@ from paceline.errors import BadInputError, printable
 from paceline.replay.ngram import NgramRule
 from paceline.replay.suffix import SuffixRule
 from paceline.report.evidence import replayed_dict
-from paceline.report.generation import generation_dict, generation_text
+from paceline.report.generation import generation_dict, generation_text, shown
 from paceline.speculation.method import Method
 
 if TYPE_CHECKING:
@@ -64,7 +64,10 @@ def run_generate(options: argparse.Namespace) -> int:
     acceptance = replayed_dict({"all": [each.counts for each in written]}, confidence=CONFIDENCE, rng=rng)
     body = generation_dict(written, acceptance, seconds=seconds)
     how = "plain decoding" if asked.method is None else f"drafts: {asked.method.value}, K = {asked.positions}"
-    answer(options, body=body, text=("\n" if options.stream else "") + generation_text(written, body, how=how), inputs={})
+    if asked.tree is not None:
+        how += f", a tree {asked.tree.depth},{asked.tree.topk},{asked.tree.nodes}"
+    text = generation_text(written, body, how=how, streamed=options.stream)
+    answer(options, body=body, text=("\n\n" if options.stream else "") + text, inputs={})
     return 0
 
 
@@ -103,7 +106,7 @@ def _asked(options: argparse.Namespace) -> "Generating":
 
 
 def _streamed(text: str) -> None:
-    sys.stdout.write(text)
+    sys.stdout.write(shown(text))
     sys.stdout.flush()
 
 

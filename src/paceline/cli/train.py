@@ -3,7 +3,19 @@
 import argparse
 from pathlib import Path
 
-from paceline.cli.options import Verbs, add_json, add_seed, add_verb, counts, fraction, not_negative, place, positive, positive_int
+from paceline.cli.options import (
+    Verbs,
+    add_json,
+    add_seed,
+    add_verb,
+    counts,
+    draft_length,
+    fraction,
+    not_negative,
+    place,
+    positive,
+    positive_int,
+)
 
 __all__ = ["add_answering", "add_verbs"]
 
@@ -61,9 +73,9 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--epochs", type=positive_int, default=10, metavar="N", help="passes over the conversations (default 10)")
     group.add_argument("--rows", type=positive_int, default=4, metavar="N", help="conversations per update (default 4)")
     group.add_argument(
-        "--passes", type=positive_int, default=4, metavar="N", help="drafts per step that the head learns on its own output (default 4)"
+        "--passes", type=draft_length, default=4, metavar="N", help="drafts per step that the head learns on its own output (default 4)"
     )
-    group.add_argument("--draft-tokens", type=positive_int, default=3, metavar="K", help="K at which the best epoch is chosen (default 3)")
+    group.add_argument("--draft-tokens", type=draft_length, default=3, metavar="K", help="K at which the best epoch is chosen (default 3)")
     group.add_argument("--learning-rate", type=positive, default=1e-3, metavar="R", help="AdamW's, at its peak (default .001)")
     group.add_argument("--weight-decay", type=not_negative, default=0.01, metavar="W", help="AdamW's, on matrices (default .01)")
     group.add_argument("--pass-decay", type=fraction, default=0.9, metavar="D", help="weight of a pass to the one before (default .9)")

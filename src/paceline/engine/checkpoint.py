@@ -20,6 +20,8 @@ from paceline.files.modeldir import read_weight_headers
 
 __all__ = ["Checkpoint", "open_checkpoint"]
 
+WEIGHTS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -34,7 +36,8 @@ class Checkpoint:
         """The tensor of that name, in its `shape`.
 
         Raises:
-            BadInputError: it is not there, or has another shape.
+            BadInputError: it is not there, has another shape, is in a format that needs scales, or holds a NaN or an infinity, of which
+                argmax makes token 0 and a target and its draft would agree.
 
         """
         if name not in self.tensors:
@@ -45,7 +48,13 @@ class Checkpoint:
         if found != tuple(shape):
             raise BadInputError(f"{printable(str(self.folder))}: {name} has shape {list(found)}, but the configuration says {list(shape)}")
         with safe_open(self.files[name], framework="pt") as opened:
-            return opened.get_tensor(name).to(device=device, dtype=dtype)
+            tensor = opened.get_tensor(name)
+        if dtype.is_floating_point:
+            if tensor.dtype not in WEIGHTS:
+                raise BadInputError(f"{printable(str(self.folder))}: {name} is {tensor.dtype}; give weights that are not quantised")
+            if not torch.isfinite(tensor).all():
+                raise BadInputError(f"{printable(str(self.folder))}: {name} holds numbers that are none (NaN or infinite); copy it again")
+        return tensor.to(device=device, dtype=dtype)
 
     def read_optional(self, name: str, *, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor | None:
         """As `read`, but None where there is no such tensor."""

@@ -19,7 +19,7 @@ from paceline.engine.checkpoint import Checkpoint
 from paceline.engine.kv_cache import KvCache
 from paceline.engine.linear import linear
 from paceline.engine.rotary import KINDS, Rotary, rope_kind
-from paceline.engine.rows import Answered, Row, chain_mask, wide
+from paceline.engine.rows import Answered, Row, chain_mask, need_numbers, wide
 from paceline.engine.sharding import ShardedLayers
 from paceline.engine.shared_cache import CacheBlock, TogetherPass, together
 
@@ -210,6 +210,7 @@ class LlamaTarget:
         """The packed results cut into rows; the output head runs once, for the tokens whose logits are wanted."""
         by_row = features.split(sizes)
         logits = self.unembed(torch.cat([each[each.shape[0] - row.logits :] for each, row in zip(by_row, rows, strict=True)]))
+        need_numbers(logits)
         cut = zip(
             logits.split([row.logits for row in rows]), by_row, zip(*(each.split(sizes) for each in streams), strict=True), strict=True
         )

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from paceline.engine.kv_cache import Cache
+from paceline.errors import BadInputError
 
-__all__ = ["Answered", "Layout", "Row", "chain_mask", "tree_layout", "wide"]
+__all__ = ["Answered", "Layout", "Row", "chain_mask", "need_numbers", "tree_layout", "wide"]
 
 CacheT = TypeVar("CacheT", bound=Cache)
 
@@ -86,3 +87,17 @@ def chain_mask(tokens: int, length: int, layout: Layout | None, *, device: torch
 def wide(logits: Tensor) -> Tensor:
     """Logits in float32, or as they are where they are wider: laws are not made from half precision."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def need_numbers(logits: Tensor) -> None:
+    """Refuse logits of which some are none: argmax would make token 0 of them, and whoever drafts token 0 would be right.
+
+    Raises:
+        BadInputError: a NaN or an infinity.
+
+    """
+    if not torch.isfinite(logits).all():
+        raise BadInputError(
+            "the target's logits are no numbers (NaN or infinite): its weights are damaged or overflow in this precision, or its "
+            "config.json is wrong (rms_norm_eps, rope_theta); copy the folder again"
+        )

@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from paceline.engine.checkpoint import Checkpoint, open_checkpoint
 from paceline.engine.kv_cache import Cache
 from paceline.engine.llama import LlamaTarget, is_llama_like
-from paceline.engine.rows import Answered, Row, chain_mask, wide
+from paceline.engine.rows import Answered, Row, chain_mask, need_numbers, wide
 from paceline.engine.sharding import shard
 from paceline.engine.shared_cache import CacheBlock
 from paceline.errors import BadInputError, printable
@@ -167,6 +167,7 @@ class LibraryTarget:
             for hook in hooks:
                 hook.remove()
         logits = wide(answer.logits[0])
+        need_numbers(logits)
         return Answered(logits[logits.shape[0] - row.logits :], answer.hidden_states[-1][0], tuple(streams[each] for each in hidden_layers))
 
     def _watch(self, streams: dict[int, Tensor], hidden_layers: Sequence[int]) -> list[Any]:

@@ -18,12 +18,13 @@ from paceline.files.found import sha256_of
 from paceline.files.modelconfig import read_model_config
 from paceline.files.safetensors_header import SafetensorsFile, read_header, read_whole_numbers
 
-__all__ = ["read_checkpoint", "read_weight_headers"]
+__all__ = ["read_checkpoint", "read_weight_headers", "weights_fingerprint"]
 
 INDEX, WHOLE, ANY = "model.safetensors.index.json", "model.safetensors", "*.safetensors"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 DRAFT_TO_TARGET = "d2t"
 MOST_FILES = 2_000
+FINGERPRINT_BLOCKS, FINGERPRINT_BLOCK_BYTES = 256, 64 * 1024
 MOST_INDEX_BYTES = 100_000_000
 MOST_TOKENIZER_BYTES = 128 << 20
 LARGEST_TOKEN = 1 << 31
@@ -69,6 +70,26 @@ def read_weight_headers(folder: Path) -> tuple[SafetensorsFile, ...]:
         seen |= file.tensors.keys()
     _need_all(folder, seen)
     return files
+
+
+def weights_fingerprint(folder: Path) -> str:
+    """Which model this is, as a hash: of its configuration, and of each file of weights the size and blocks all over it.
+
+    A whole hash of a large model takes minutes. Another model, or the same after more training, differs in every block.
+
+    Raises:
+        BadInputError: no configuration, or weights that cannot be read.
+
+    """
+    digest = hashlib.sha256(json.dumps(read_model_config(folder), sort_keys=True).encode())
+    for each in read_weight_headers(folder):
+        size = each.path.stat().st_size
+        digest.update(f"{each.path.name} {size}".encode())
+        with each.path.open("rb") as file:
+            for block in range(FINGERPRINT_BLOCKS):
+                file.seek(size * block // FINGERPRINT_BLOCKS)
+                digest.update(file.read(FINGERPRINT_BLOCK_BYTES))
+    return digest.hexdigest()
 
 
 def _files(folder: Path) -> tuple[Path, ...]:

@@ -215,11 +215,11 @@ def read_acceptance(path: Path, segments: Iterable[str], *, draft_tokens: int, m
     file says of itself; a file that does not say was stated.
 
     Raises:
-        BadInputError: the file holds no acceptance counts.
+        BadInputError: the file holds no acceptance counts, or those of another method's replay.
         NoEvidenceError: acceptance was not measured, or nothing was drafted.
 
     """
-    counts, evidence = _counts_in(path)
+    counts, evidence = _counts_in(path, method)
     total = AcceptanceCounts.pooled(counts.values())
     ranged = {}
     for name in segments:
@@ -260,10 +260,12 @@ def _every_step_drafted(counts: AcceptanceCounts) -> AcceptanceCounts:
     )
 
 
-def _counts_in(path: Path) -> tuple[dict[str, AcceptanceCounts], Evidence]:
+def _counts_in(path: Path, method: Method) -> tuple[dict[str, AcceptanceCounts], Evidence]:
     """Counts by segment, and what they rest on."""
     document = _document(path)
     kind = str(document.get("schema", "")).rpartition("/")[0]
+    if kind == "paceline.replay":
+        _need_method(path, document, method)
     if kind == "paceline.run":
         run = read_run(path)
         if not run.acceptance_by_segment:
@@ -277,6 +279,18 @@ def _counts_in(path: Path) -> tuple[dict[str, AcceptanceCounts], Evidence]:
     parts = whole.get("segments") if isinstance(whole, dict) else None
     rows = parts if isinstance(parts, dict) and parts else {ANY_SEGMENT: whole}
     return {str(name): _counts(path, row) for name, row in rows.items()}, PRINTED_BY.get(kind, Evidence.STATED)
+
+
+def _need_method(path: Path, document: Mapping[str, Any], method: Method) -> None:
+    """Refuse what was replayed with another method: what a head's drafts reach says nothing of a lookup's."""
+    provenance = document.get("provenance")
+    arguments = provenance.get("arguments") if isinstance(provenance, dict) else None
+    replayed = arguments.get("method") if isinstance(arguments, dict) else None
+    if isinstance(replayed, str) and replayed != method.value:
+        raise BadInputError(
+            f"{printable(path.name)} is acceptance of {printable(replayed)} drafts, not of {method.value}; give --method to match, or a "
+            f"replay of {method.value}"
+        )
 
 
 def _document(path: Path) -> dict[str, Any]:

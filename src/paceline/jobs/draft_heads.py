@@ -2,7 +2,7 @@
 
 A training folder:
 
-    config.json, model.safetensors   the head of the best epoch, as vLLM and SGLang load it
+    config.json, model.safetensors   the head of the best epoch so far, as vLLM and SGLang load it
     curves.json                      loss, and held-out acceptance as counts, after every epoch
     report.html                      the same as a page with plots
     training/                        the target's answers and states, and the training's own state: what --resume goes on from
@@ -10,7 +10,7 @@ A training folder:
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from paceline.engine.train_eagle3.vocabulary import DraftVocabulary, draft_vocab
 from paceline.engine.unroll import is_named
 from paceline.errors import BadInputError, printable
 from paceline.files.modelconfig import read_model_config
+from paceline.files.modeldir import weights_fingerprint
 from paceline.files.whole import make_folder, remove_unfinished, write_text
 from paceline.jobs.target_states import LogAsked, SeenLog, see_log
 from paceline.report.head_page import head_html
@@ -128,6 +129,11 @@ def train_head(asked: HeadAsked, out: Path, *, resume: bool, step: Step, bar: Ba
         judge=target.head[vocabulary.ids].float(),
         can_draft=vocabulary.t2d(target.vocab),
     )
+
+    def tell(best: Mapping[str, torch.Tensor], points: Sequence[Epoch]) -> None:
+        export_head(best, vocabulary, sizes, target=config, dtype=torch.bfloat16, folder=out)
+        _write_curves(points, asked, out)
+
     step(f"training on {len(prepared.training)} conversations, {prepared.answer_tokens:,} answer tokens")
     weights, curves = train(
         trainee,
@@ -136,10 +142,8 @@ def train_head(asked: HeadAsked, out: Path, *, resume: bool, step: Step, bar: Ba
         folder=out / WORK,
         peers=peers,
         progress=bar("training", asked.settings.epochs * ceil(len(prepared.training) / asked.settings.rows)),
-        each_epoch=lambda points: _write_curves(points, asked, out) if peers.is_first else None,
+        each_epoch=tell if peers.is_first else _untold,
     )
-    if peers.is_first:
-        export_head(weights, vocabulary, sizes, target=config, dtype=torch.bfloat16, folder=out)
     peers.wait()
     return _told(prepared, weights, curves) if peers.is_first else None
 
@@ -220,6 +224,8 @@ def _split(seen: SeenLog, *, share: float, seed: int) -> tuple[list[Conversation
     if len(names) < LEAST_CONVERSATIONS:
         raise BadInputError(f"{len(names)} conversations with an answer of two tokens or more are too few to train on and hold some out")
     picked = np.random.default_rng(seed).permutation(len(names))[: max(1, round(share * len(names)))]
+    if picked.size == len(names):
+        raise BadInputError(f"--held-out {share:g} leaves none of {len(names)} conversations to train on; give a smaller share")
     out = {names[each] for each in picked}
     training = [each for each, line in zip(usable, lines, strict=True) if line not in out]
     return training, [each for each, line in zip(usable, lines, strict=True) if line in out]
@@ -237,6 +243,10 @@ def _write_curves(points: Sequence[Epoch], asked: HeadAsked, out: Path) -> None:
         rng=np.random.default_rng(asked.settings.seed),
     )
     write_text(out / PAGE, page)
+
+
+def _untold(_best: Mapping[str, torch.Tensor], _points: Sequence[Epoch]) -> None:
+    """What a process does after an epoch that another tells of."""
 
 
 def _unheard(_said: str) -> None:
@@ -272,7 +282,8 @@ def neural_replay(
     groups: dict[str, list[AcceptanceCounts]] = {}
     for each in _replayed(seen, usable, drafting):
         groups.setdefault(seen.exchanges[each.number].segment, []).append(walk(each, drafting.draft_tokens))
-    return {name: tuple(counts) for name, counts in sorted(groups.items())}, seen
+    inputs = {**seen.inputs, drafting.draft.resolve().name: weights_fingerprint(drafting.draft)}
+    return {name: tuple(counts) for name, counts in sorted(groups.items())}, replace(seen, inputs=inputs)
 
 
 def _replayed(seen: SeenLog, conversations: Iterable[Conversation], drafting: Drafting) -> Iterator[Replayed]:

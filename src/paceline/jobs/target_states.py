@@ -4,7 +4,6 @@ What a training and a neural replay both begin with. Answers go to `answers.json
 replayed on the very same tokens.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from paceline.engine.states import Conversation, StatesFolder, open_states
 from paceline.engine.target import Target, load_target
 from paceline.errors import BadInputError, NoEvidenceError, printable
 from paceline.files.chatlog import read_chat_logs
-from paceline.files.modelconfig import read_model_config
+from paceline.files.modeldir import weights_fingerprint
 from paceline.files.whole import write_text
 from paceline.jobs.traffic import file_hashes
 from paceline.traffic.exchange import Exchange
@@ -89,12 +88,17 @@ def see_log(
     target = _target(asked, peers)
     chat = load_chat(asked.target)
     layers = aux_layers or (2, target.layers // 2, target.layers - 3)
+    strange = next((each for each in layers if not 0 <= each <= target.layers), None)
+    if strange is not None:
+        raise BadInputError(
+            f"layer {strange} is none of {printable(asked.target.name)}'s {target.layers}; give other --aux-layers, or a head made for it"
+        )
     rule = segment_rule(name=asked.segment_rule, field=asked.segment_field)
     exchanges = tuple(read_chat_logs(asked.logs, segment=rule, progress=None))
     inputs = file_hashes(asked.logs)
-    config = json.dumps(read_model_config(asked.target), sort_keys=True)
+    fingerprint = weights_fingerprint(asked.target)
     settings = {
-        "target": hashlib.sha256(config.encode()).hexdigest(),
+        "target": fingerprint,
         "log": sorted(inputs.values()),
         "aux_layers": list(layers),
         "logged_answers": asked.logged_answers,
@@ -110,6 +114,7 @@ def see_log(
     if isinstance(target, ShardedTarget):
         target.help_others()
     peers.wait()
+    inputs[asked.target.resolve().name] = fingerprint
     seen = SeenLog(exchanges=exchanges, target=target, states=states, shards=len(shards), inputs=inputs)
     if peers.is_first:
         _write_answers(seen, chat, folder / ANSWERS)

@@ -146,6 +146,9 @@ class Http:
         self._streaming.add(connection)
         try:
             received = await connection.exchange(request, timeouts, started)
+        except asyncio.CancelledError:
+            connection.close()  # the reply may have ended just before, and then nobody else would
+            raise
         finally:
             self._streaming.discard(connection)
         if connection.peer in self._closing_peers:

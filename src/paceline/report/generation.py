@@ -1,7 +1,8 @@
 """What the engine wrote, and what became of every drafted token, as JSON and as text.
 
 In the trace, [ ] holds tokens that were drafted and accepted, { } a recovered one: the target's own, where it refused a draft. What stands
-outside came from the target alone: the first token, bonuses, and steps without a draft.
+outside came from the target alone: the first token, bonuses, and steps without a draft. Brackets of the text itself have a backslash before
+them. What a model wrote may steer a terminal, so it is shown with its control characters escaped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from paceline.errors import ascii_controls
 from paceline.report.text import columns
 from paceline.speculation.counts import AcceptanceCounts
 
-__all__ = ["DraftedStep", "Origin", "Piece", "Written", "generation_dict", "generation_text"]
+__all__ = ["DraftedStep", "Origin", "Piece", "Written", "generation_dict", "generation_text", "shown"]
 
 
 class Origin(StrEnum):
@@ -80,11 +81,16 @@ def generation_dict(written: Sequence[Written], acceptance: Mapping[str, Any], *
     }
 
 
-def generation_text(written: Sequence[Written], body: Mapping[str, Any], *, how: str) -> str:
-    """Each output with its trace, then acceptance by position; `how` says what drafted."""
+def shown(text: str) -> str:
+    """What a model wrote, as a terminal may show it: all control characters but line feeds and tabs escaped."""
+    return "".join(each if each in "\n\t" else ascii_controls(each) for each in text)
+
+
+def generation_text(written: Sequence[Written], body: Mapping[str, Any], *, how: str, streamed: bool) -> str:
+    """Each output, unless it was `streamed`, with its trace, then acceptance by position; `how` says what drafted."""
     lines: list[str] = []
     for each in written:
-        lines += [each.text.rstrip("\n"), "", f"trace: {_trace(each.pieces)}", ""]
+        lines += ([] if streamed else [shown(each.text).rstrip("\n"), ""]) + [f"trace: {_trace(each.pieces)}", ""]
     seconds, tokens = body["seconds"], body["output_tokens"]
     steps = sum(len(each.steps) for each in written)
     lines.append(f"{tokens} tokens in {seconds:.2f} s, {tokens / seconds:.1f} tokens/s, {steps} steps; {how}")
@@ -132,9 +138,13 @@ def _written_dict(each: Written) -> dict[str, Any]:
 
 
 def _trace(pieces: Sequence[Piece]) -> str:
-    runs = [(origin, "".join(piece.text for piece in run)) for origin, run in groupby(pieces, key=lambda piece: piece.origin)]
+    runs = [(origin, "".join(_escaped(piece.text) for piece in run)) for origin, run in groupby(pieces, key=lambda piece: piece.origin)]
     marked = [f"{MARKS[origin][0]}{text}{MARKS[origin][1]}" if origin in MARKS else text for origin, text in runs]
     return ascii_controls("".join(marked))
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\{each}" if each in "[]{}" else each for each in text)
 
 
 def _positions(body: Mapping[str, Any]) -> str:

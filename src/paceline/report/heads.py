@@ -10,6 +10,7 @@ from paceline.speculation.trained_head import Epoch, SpeculatorsData, TrainedHea
 
 __all__ = ["epoch_dict", "head_dict", "head_text", "speculators_dict", "speculators_text"]
 
+LEAST_HELD_OUT = 8  # the acceptance of a conversation varies by a factor of two
 HEAD = ("epoch", "updates", "loss", "α held out", "tokens per step", "survival", "tokens/s")
 
 
@@ -60,7 +61,11 @@ def head_text(body: Mapping[str, Any], *, out: str) -> str:
         f"the best epoch's head is in {out}, its curves are in report.html there;",
         "replay it on traffic that it has never seen before you believe it",
     )
-    return "\n".join([columns(HEAD, rows), "", *told])
+    few = body["held_out_conversations"] < LEAST_HELD_OUT
+    caution = (
+        f"! {body['held_out_conversations']} conversations held out cannot tell epochs apart; give more traffic or a larger --held-out"
+    )
+    return "\n".join([columns(HEAD, rows), "", *told, *([caution] if few else [])])
 
 
 def speculators_dict(data: SpeculatorsData) -> dict[str, Any]:

@@ -15,7 +15,7 @@ moments and how far it is. A run that was killed goes on from there to the same 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
-from math import ceil, cos, pi
+from math import ceil, cos, isfinite, pi
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -184,6 +184,12 @@ class _Run:
         self.best: dict[str, Tensor] | None = None
 
     @property
+    def best_so_far(self) -> dict[str, Tensor]:
+        """The best epoch's weights as published; an epoch must be done."""
+        assert self.best is not None
+        return self.best
+
+    @property
     def updates_in_all(self) -> int:
         """Updates of the whole training."""
         return self.settings.epochs * self.updates_per_epoch
@@ -212,6 +218,11 @@ class _Run:
             group["lr"] = self.learning_rate()
         self.optimizer.zero_grad(set_to_none=False)
         loss = self._learn(self.peers.share(conversations))
+        if not isfinite(loss):
+            raise BadInputError(
+                f"the loss of update {self.updates + 1} is {loss}, which nothing can be learnt from; give a smaller --learning-rate "
+                f"(now {self.settings.learning_rate:g}) or --weight-decay, or look for damaged weights of the target"
+            )
         torch.nn.utils.clip_grad_norm_(self.named.values(), LONGEST_NORM)
         self.optimizer.step()
         self.updates += 1
@@ -304,6 +315,14 @@ class _Run:
         self.curve = [_epoch(each) for each in kept["curve"]]
 
     def _load(self, held: Mapping[str, Tensor]) -> None:
+        for name, parameter in self.named.items():
+            kept = held.get(f"weights.{name}")
+            if kept is None or kept.shape != parameter.shape:
+                was = "missing" if kept is None else f"{list(kept.shape)}"
+                raise BadInputError(
+                    f"{printable(str(self.file))} is of another head: {name} is {was} there and {list(parameter.shape)} as asked; give the "
+                    "same --draft-vocab, --aux-layers and --intermediate, or delete it to start anew"
+                )
         with torch.no_grad():
             for name, parameter in self.named.items():
                 parameter.copy_(held[f"weights.{name}"])
@@ -330,11 +349,12 @@ def train(
     folder: Path,
     peers: Peers,
     progress: Callable[[float], None],
-    each_epoch: Callable[[Sequence[Epoch]], None],
+    each_epoch: Callable[[Mapping[str, Tensor], Sequence[Epoch]], None],
 ) -> tuple[dict[str, Tensor], tuple[Epoch, ...]]:
     """The best epoch's weights as published, and the curves; goes on from what `folder` holds of this training.
 
-    `progress` gets the updates done since it was last called, `each_epoch` the curves so far.
+    `progress` gets the updates done since it was last called, `each_epoch` the best
+    epoch's weights and the curves so far.
 
     Raises:
         BadInputError: `folder` holds a training with other settings, or cannot be written to.
@@ -344,7 +364,7 @@ def train(
     run.restore()
     progress(run.updates)
     if run.curve:
-        each_epoch(run.curve)  # whoever was killed may have kept the epoch and not told of it
+        each_epoch(run.best_so_far, run.curve)  # whoever was killed may have kept the epoch and not told of it
     while len(run.curve) < settings.epochs:
         began_s = perf_counter() - run.seconds
         epoch = len(run.curve)
@@ -357,6 +377,5 @@ def train(
                 run.save()
         run.end_epoch()
         run.save()
-        each_epoch(run.curve)
-    assert run.best is not None
-    return run.best, tuple(run.curve)
+        each_epoch(run.best_so_far, run.curve)
+    return run.best_so_far, tuple(run.curve)
