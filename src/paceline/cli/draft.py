@@ -14,16 +14,17 @@ from paceline.cli.options import (
     not_negative,
     positive,
     positive_int,
-    thread_count,
     tree,
     whole_number,
 )
 from paceline.cli.replica_options import add_suffix
+from paceline.errors import printable
 from paceline.speculation.method import Method
 
 __all__ = ["add_verbs"]
 
 NOTHING = "none"
+MOST_THREADS = 4_096
 DRAFTING = [Method.DRAFT_MODEL, Method.EAGLE, Method.EAGLE2, Method.EAGLE3, Method.NGRAM, Method.SUFFIX]
 
 
@@ -79,7 +80,7 @@ def _add_generate(verbs: Verbs) -> None:
     running = parser.add_argument_group("running")
     running.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help="of all weights (default float32)")
     running.add_argument("--device", default="cpu", metavar="NAME", help="where: cpu, cuda, cuda:1, … (default cpu)")
-    running.add_argument("--threads", type=thread_count, default=None, metavar="N", help="threads on a CPU (default: torch's own choice)")
+    running.add_argument("--threads", type=_thread_count, default=None, metavar="N", help="threads on a CPU (default: torch's own choice)")
     add_seed(parser)
     add_json(parser)
 
@@ -100,3 +101,11 @@ def _generate(options: argparse.Namespace) -> int:
     from paceline.cli.drafting import run_generate
 
     return run_generate(options)
+
+
+def _thread_count(text: str) -> int:
+    """Threads, as many as a machine can have."""
+    value = positive_int(text)
+    if value > MOST_THREADS:
+        raise argparse.ArgumentTypeError(f"{printable(text)} threads are more than {MOST_THREADS}")
+    return value

@@ -16,7 +16,7 @@ from paceline.forecast.trees import RankAcceptance, tree_acceptance
 from paceline.hardware import Dtype
 from paceline.simulate.replica import Rejection
 from paceline.speculation.acceptance import Acceptance
-from paceline.speculation.method import MOST_DRAFT_TOKENS, Method, Tree
+from paceline.speculation.method import Method, Tree
 
 __all__ = [
     "SegmentShare",
@@ -34,7 +34,6 @@ __all__ = [
     "add_verb",
     "asked_acceptance",
     "counts",
-    "draft_length",
     "duration",
     "finite",
     "fraction",
@@ -47,12 +46,10 @@ __all__ = [
     "scenario_asked",
     "segment_share",
     "stated_acceptance",
-    "thread_count",
     "tree",
     "whole_number",
 ]
 
-MOST_THREADS = 4_096
 if TYPE_CHECKING:
     from paceline.jobs.acceptance import AskedAcceptance
     from paceline.jobs.scenario import Asked
@@ -117,33 +114,14 @@ def positive_int(text: str) -> int:
         value = int(text)
     except ValueError:
         value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{printable(text)} is not a whole number from 1 on")
+    if not 1 <= value < 2**63:
+        raise argparse.ArgumentTypeError(f"{printable(text)} is not a whole number from 1 on, of 63 bits at most")
     return value
 
 
 def whole_number(text: str) -> int:
-    """A whole number from 0 on, of 63 bits at most."""
-    value = 0 if text.strip() == "0" else positive_int(text)
-    if value >= 2**63:
-        raise argparse.ArgumentTypeError(f"{printable(text)} is more than {2**63 - 1}")
-    return value
-
-
-def draft_length(text: str) -> int:
-    """Tokens drafted per step, as many as any engine drafts."""
-    value = positive_int(text)
-    if value > MOST_DRAFT_TOKENS:
-        raise argparse.ArgumentTypeError(f"{printable(text)} drafts per step are more than {MOST_DRAFT_TOKENS}")
-    return value
-
-
-def thread_count(text: str) -> int:
-    """Threads, as many as a machine can have."""
-    value = positive_int(text)
-    if value > MOST_THREADS:
-        raise argparse.ArgumentTypeError(f"{printable(text)} threads are more than {MOST_THREADS}")
-    return value
+    """A whole number from 0 on."""
+    return 0 if text.strip() == "0" else positive_int(text)
 
 
 def place(text: str) -> Path:
