@@ -338,7 +338,7 @@ def test_a_terminal_that_cannot_show_greek_gets_an_escape(encoding: str) -> None
         (["replay", "demo", "--seed", "-1"], "whole number"),
         (["rollout", "--out", ""], "no place"),
         (["simulate", "--max-requests", "1000000000"], "max_requests"),
-        (["simulate", "--token-budget", "99999999999999999999"], "token_budget"),
+        (["simulate", "--token-budget", "99999999999999999999"], "--token-budget"),
         (["forecast", "--draft-tokens", "10000000"], "256"),
         (["forecast", "--tree", "3,1,1", "--acceptance-length", "2"], "cannot reach depth"),
         (["gate", "a", "b", "--confidence", "1e-300"], "confidence"),
