@@ -10,10 +10,11 @@ from torch import Tensor
 
 from paceline.engine.drafters.eagle import EagleDrafter, FeatureHead
 from paceline.engine.eagle1 import LoadedEagle1
-from paceline.engine.eagle3 import default_aux_layers, eagle3_config, load_eagle3
+from paceline.engine.eagle3 import eagle3_config, load_eagle3
 from paceline.engine.rows import Row
 from paceline.engine.speculative_sampling import Chance, Generated, verify
 from paceline.engine.target import Target
+from paceline.servers.eagle_head import default_auxiliary_layers
 from paceline.speculation.method import Tree
 from tests.engine.enumeration import law_of, product_law
 from tests.engine.tiny import SIZES, eagle1_folder, eagle3_folder, eagle3_settings, tiny_target
@@ -154,6 +155,6 @@ def test_a_head_reads_its_own_states_behind_the_norm_where_it_was_trained_so(tar
 
 def test_layers_that_nobody_named_are_vllm_s() -> None:
     """Of 32 layers EAGLE-3 reads what layers 2, 16 and 29 leave behind; one off, and a head trained elsewhere is fed strangers."""
-    assert default_aux_layers(32) == (2, 16, 29)
+    assert default_auxiliary_layers(32) == (2, 16, 29)
     settings = eagle3_settings(eagle_aux_hidden_state_layer_ids=None)
     assert eagle3_config(settings, target_layers=32).aux_layers == (2, 16, 29)

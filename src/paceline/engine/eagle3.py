@@ -38,8 +38,9 @@ from paceline.engine.rows import Answered
 from paceline.engine.target import Target
 from paceline.errors import BadInputError, printable
 from paceline.servers.draft_kind import EAGLE3
+from paceline.servers.eagle_head import default_auxiliary_layers
 
-__all__ = ["Eagle3Config", "Eagle3Head", "LoadedEagle3", "default_aux_layers", "eagle3_config", "load_eagle3"]
+__all__ = ["Eagle3Config", "Eagle3Head", "LoadedEagle3", "eagle3_config", "load_eagle3"]
 
 AUXILIARY = "eagle_aux_hidden_state_layer_ids"
 
@@ -80,11 +81,6 @@ class Eagle3Config:
     rope: Mapping[str, Any]
 
 
-def default_aux_layers(layers: int) -> tuple[int, ...]:
-    """Which of a target's layers a head reads where nothing else is said."""
-    return (2, layers // 2, layers - 3)
-
-
 def eagle3_config(config: Mapping[str, Any], *, target_layers: int) -> Eagle3Config:
     """A head's config.json in either layout, for a target of `target_layers` layers.
 
@@ -106,7 +102,7 @@ def eagle3_config(config: Mapping[str, Any], *, target_layers: int) -> Eagle3Con
             target_hidden=int(config.get("target_hidden_size") or shape.hidden),
             vocab=vocab,
             draft_vocab=int(config.get("draft_vocab_size") or vocab),
-            aux_layers=_aux_layers(config, nested) or default_aux_layers(target_layers),
+            aux_layers=_aux_layers(config, nested) or default_auxiliary_layers(target_layers),
             norm_before_residual=bool(config.get("norm_before_residual", is_speculators)),
             norm_before_fc=bool(nested.get("norm_before_fc", config.get("norm_before_fc", False))),
             fc_norm=bool(config.get("fc_norm", False)),

@@ -37,6 +37,7 @@ from paceline.files.whole import make_folder, remove_unfinished, write_text
 from paceline.jobs.target_states import LogAsked, SeenLog, see_log
 from paceline.report.head_page import head_html
 from paceline.report.heads import epoch_dict
+from paceline.servers.eagle_head import default_auxiliary_layers
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Method
 from paceline.speculation.trained_head import Epoch, SpeculatorsData, TrainedHead, best_epoch
@@ -194,7 +195,7 @@ def _prepared(asked: HeadAsked, out: Path, *, resume: bool, step: Step, bar: Bar
     answers = (each.tokens[each.prompt_tokens :] for each in training)
     return _Prepared(
         seen=seen,
-        layers=asked.aux_layers or (2, seen.target.layers // 2, seen.target.layers - 3),
+        layers=asked.aux_layers or default_auxiliary_layers(seen.target.layers),
         training=training,
         held_out=held_out,
         vocabulary=draft_vocabulary(answers, vocab=seen.target.vocab, size=min(asked.draft_vocab, seen.target.vocab)),

@@ -22,6 +22,7 @@ from paceline.files.chatlog import read_chat_logs
 from paceline.files.modeldir import weights_fingerprint
 from paceline.files.whole import write_text
 from paceline.jobs.traffic import file_hashes
+from paceline.servers.eagle_head import default_auxiliary_layers
 from paceline.traffic.exchange import Exchange
 from paceline.traffic.segments import segment_rule
 
@@ -87,7 +88,7 @@ def see_log(
     peers = find_peers()
     target = _target(asked, peers)
     chat = load_chat(asked.target)
-    layers = aux_layers or (2, target.layers // 2, target.layers - 3)
+    layers = aux_layers or default_auxiliary_layers(target.layers)
     strange = next((each for each in layers if not 0 <= each <= target.layers), None)
     if strange is not None:
         raise BadInputError(
