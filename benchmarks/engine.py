@@ -108,6 +108,9 @@ def arms(engine: Engine, options: argparse.Namespace) -> dict[str, Arm]:
     if options.head is not None:
         found[f"EAGLE-3, chain of {options.draft_tokens}"] = drafting(Method.EAGLE3, options.head)
         found["EAGLE-3, tree 4,2,7"] = drafting(Method.EAGLE3, options.head, tree=Tree(4, 2, 7))
+    if options.eagle1 is not None:
+        found[f"EAGLE-1, chain of {options.draft_tokens}"] = drafting(Method.EAGLE, options.eagle1)
+        found["EAGLE-2, tree 4,2,7"] = drafting(Method.EAGLE2, options.eagle1, tree=Tree(4, 2, 7))
     if options.draft is not None:
         found["draft model"] = drafting(Method.DRAFT_MODEL, options.draft)
     if not options.without_transformers:
@@ -136,6 +139,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="the target's folder")
     parser.add_argument("--head", type=Path, default=None, help="an EAGLE-3 head's folder")
+    parser.add_argument("--eagle1", type=Path, default=None, help="a head in EAGLE-1's layout: a chain, and EAGLE-2's tree")
     parser.add_argument("--draft", type=Path, default=None, help="a draft model's folder")
     parser.add_argument("--traffic", default="demo", help="a chat log (JSON lines), or demo")
     parser.add_argument("--prompts", type=int, default=20)
