@@ -128,7 +128,14 @@ class Http:
             connection = pool.pop()
             if connection.is_open:
                 return connection
+            self._note_if_not_kept(connection)
         return None
+
+    def _note_if_not_kept(self, connection: Connection) -> None:
+        """Note the peer of a connection that it ended right after an answer."""
+        ended_ns = connection.ended_by_peer_ns
+        if ended_ns is not None and ended_ns - connection.idle_since_ns < SHORTEST_KEEP_ALIVE_S * 1e9:
+            self._closing_peers.add(connection.peer)
 
     async def _connect(self, address: Address) -> Connection:
         tls = (self._tls or ssl.create_default_context()) if address.tls else None
@@ -137,7 +144,11 @@ class Http:
         self._tls = tls or self._tls
         if tls is None and PacketReader.is_possible():
             self._reader = self._reader or PacketReader()
-            connection.read_by(self._reader)
+            try:
+                connection.read_by(self._reader)
+            except OSError:
+                connection.close()
+                raise
         return connection
 
     async def _over(
@@ -155,6 +166,8 @@ class Http:
             connection.close()  # before the server does: an end that comes while the event loop closes is a fault there
         elif connection.is_open:
             self._idle.setdefault(connection.peer, []).append(connection)
+        elif received.ended is StreamEnd.COMPLETE:
+            self._note_if_not_kept(connection)
         return received
 
 

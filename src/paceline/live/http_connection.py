@@ -1,6 +1,8 @@
 """One connection, one request at a time: packets are stamped on receipt and parsed when there is a reason to.
 
-Packets come from the event loop, or with the kernel's stamps from a `PacketReader`.
+Packets come from the event loop, or with the kernel's stamps from a `PacketReader`. That one reads in its own thread and tells the
+event loop when there may be a reason to look; until then it may hold packets that are not handed over yet, and is asked for them where that
+matters: before a request is given up as late, cancelled or cut.
 
 A reply ends by its own framing (a last chunk, a stated length) or, where it has none, with the connection. A last chunk ends in an empty
 line, so a packet with one is a reason to look; so is one too short to tell, and one before the headers are known. The usual end of an
@@ -97,12 +99,11 @@ class Connection(asyncio.Protocol):
     """A connection to `peer`; `exchange` sends one request and gives what came back."""
 
     __slots__ = (
-        "_at_ns",
-        "_data",
         "_done",
         "_due_bytes",
         "_fault",
         "_fed",
+        "_packets",
         "_reader",
         "_received_bytes",
         "_reply",
@@ -110,6 +111,7 @@ class Connection(asyncio.Protocol):
         "_timeouts",
         "_timer",
         "_transport",
+        "ended_by_peer_ns",
         "idle_since_ns",
         "peer",
         "sent_at_ns",
@@ -118,6 +120,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, peer: tuple[bool, str, int]) -> None:
         self.peer = peer
         self.idle_since_ns = 0
+        self.ended_by_peer_ns: int | None = None
         self.sent_at_ns = 0
         self._transport: asyncio.Transport | None = None
         self._reader: PacketReader | None = None
@@ -125,11 +128,10 @@ class Connection(asyncio.Protocol):
         self._fault: OSError | None = None
         self._done: asyncio.Future[Received] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._at_ns: list[int] = []
-        self._data: list[bytes] = []
+        self._packets: list[Packet] = []
         self._fed = 0
         self._received_bytes = 0
-        self._due_bytes: float = 0
+        self._due_bytes = 0
         self._reply = Reply()
         self._timeouts = Timeouts(first_byte_s=inf, gap_s=inf, total_s=inf)
 
@@ -141,6 +143,8 @@ class Connection(asyncio.Protocol):
     @property
     def received_bytes(self) -> int:
         """Bytes received on the request in flight, or the last one."""
+        if self._reader is not None and self._source is not None:
+            return max(self._received_bytes, self._reader.received_bytes(self._source))
         return self._received_bytes
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -152,22 +156,22 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self._transport.pause_reading()
         self._reader = reader
-        self._source = reader.add(self._transport.get_extra_info("socket").fileno(), self.packet_received, self._ended_by_peer)
+        descriptor = self._transport.get_extra_info("socket").fileno()
+        self._source = reader.add(descriptor, packet=self._note, look=self._look_at_noted, end=self._ended_by_peer)
 
     def data_received(self, data: bytes) -> None:
-        """Called by the event loop: stamp first, think later."""
-        self.packet_received(perf_counter_ns(), data)
-
-    def packet_received(self, at_ns: int, data: bytes) -> None:
-        """A packet that came at `at_ns`. (`in` would raise and catch an error inside.)"""
-        self._at_ns.append(at_ns)
-        self._data.append(data)
-        self._received_bytes += len(data)
+        """Called by the event loop: stamp first, think later. (`in` would raise and catch an error inside.)"""
+        self._note(perf_counter_ns(), data)
         if self._received_bytes >= self._due_bytes or data.find(EMPTY_LINE) >= 0 or len(data) < 4:
             self._look()
 
+    def _note(self, at_ns: int, data: bytes) -> None:
+        self._packets.append((at_ns, data))
+        self._received_bytes += len(data)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop: the end of a reply that has no other, or a cut."""
+        self._take_held()
         self._release()
         self._transport = None
         if self._done is None:
@@ -185,8 +189,10 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         assert self._done is None
         loop = asyncio.get_running_loop()
-        self._at_ns, self._data, self._fed, self._received_bytes, self._reply = [], [], 0, 0, Reply()
+        self._packets, self._fed, self._received_bytes, self._reply = [], 0, 0, Reply()
         self._timeouts, self._done = timeouts, loop.create_future()
+        if self._reader is not None and self._source is not None:
+            self._reader.count_anew(self._source)
         done = self._done
         self.sent_at_ns = perf_counter_ns()
         self._transport.write(request)
@@ -197,11 +203,13 @@ class Connection(asyncio.Protocol):
             return await done
         finally:
             if self._done is not None:  # the awaiting task was cancelled
+                self._take_held()
                 self._finish(StreamEnd.CANCELLED, None)
 
     def cancel(self) -> None:
         """End the request in flight, if any, as CANCELLED."""
         if self._done is not None:
+            self._take_held()
             self._read_on()
             self._finish(StreamEnd.CANCELLED, None)
 
@@ -212,8 +220,24 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _ended_by_peer(self, fault: OSError | None) -> None:
-        self._fault = fault
+        self._fault, self.ended_by_peer_ns = fault, perf_counter_ns()
         self.close()
+
+    def _take_held(self) -> None:
+        """Have everything noted that our reader holds, if we have one."""
+        if self._reader is not None and self._source is not None:
+            self._reader.hand_over()
+
+    def _look_when(self, received_bytes: int) -> None:
+        """Look as soon as so many bytes were received, whatever the packet ends in."""
+        self._due_bytes = received_bytes
+        if self._reader is not None and self._source is not None:
+            self._reader.look_at(self._source, received_bytes)
+
+    def _look_at_noted(self) -> None:
+        """Look, unless an earlier look has seen all there is."""
+        if self._fed < len(self._packets):
+            self._look()
 
     def _release(self) -> None:
         """Stop reading the socket ourselves, if we do."""
@@ -238,13 +262,14 @@ class Connection(asyncio.Protocol):
         elif self._received_bytes > (HEADER_BYTES if reply.status is None else STREAM_BYTES):
             self._finish(StreamEnd.CUT, f"more than {self._received_bytes:,} bytes, which is more than this client holds of one reply")
         else:
-            self._due_bytes = self._next_look(reply)
+            self._look_when(self._next_look(reply))
 
     def _ends_as_usual(self) -> bool:
         """Whether the last bytes are an event stream's end mark and the last chunk."""
-        tail, place = self._data[-1], len(self._data) - 2
+        packets = self._packets
+        tail, place = packets[-1][1], len(packets) - 2
         while len(tail) < len(USUAL_END) and place >= 0:
-            tail, place = self._data[place] + tail, place - 1
+            tail, place = packets[place][1] + tail, place - 1
         return tail.endswith(USUAL_END)
 
     def _next_look(self, reply: Reply) -> int:
@@ -258,19 +283,27 @@ class Connection(asyncio.Protocol):
 
     def _read_on(self) -> str | None:
         """Parse the packets not yet parsed; what is wrong with them, if anything."""
-        first, self._fed = self._fed, len(self._data)
+        unread = self._packets[self._fed :]
+        self._fed += len(unread)
         try:
-            self._reply.feed(zip(self._at_ns[first:], self._data[first:], strict=True))
+            self._reply.feed(unread)
         except NotHttpError as error:
             return str(error)
         return None
 
     def _watch(self) -> None:
         """End the exchange if it is late, else look again when it may be. One timer per request, not one per packet."""
-        if self._done is None:
+        done = self._done
+        if done is None:
             return
         now_ns = perf_counter_ns()
         late = min(self._deadlines_ns(), key=lambda each: each[0])
+        if late[0] <= now_ns:
+            self._take_held()
+            self._look_at_noted()
+            if done.done():
+                return
+            late = min(self._deadlines_ns(), key=lambda each: each[0])
         if late[0] <= now_ns:
             self._read_on()
             self._finish(StreamEnd.TIMEOUT, late[1])
@@ -283,13 +316,13 @@ class Connection(asyncio.Protocol):
         """Until when to wait, and what to say after that."""
         timeouts = self._timeouts
         total = (self.sent_at_ns + timeouts.total_s * 1e9, f"not finished within {timeouts.total_s:g} s")
-        if self._reply.status is None or not (self._reply.body or self._fed < len(self._data)):
+        if self._reply.status is None or not (self._reply.body or self._fed < len(self._packets)):
             return total, (self.sent_at_ns + timeouts.first_byte_s * 1e9, f"no answer within {timeouts.first_byte_s:g} s")
-        return total, (self._at_ns[-1] + timeouts.gap_s * 1e9, f"silent for {timeouts.gap_s:g} s in the middle of the answer")
+        return total, (self._packets[-1][0] + timeouts.gap_s * 1e9, f"silent for {timeouts.gap_s:g} s in the middle of the answer")
 
     def _finish(self, ended: StreamEnd, error: str | None) -> None:
         done, self._done, reply = self._done, None, self._reply
-        self._due_bytes = 0  # whatever comes before the next request is looked at at once
+        self._look_when(0)  # whatever comes before the next request is looked at at once
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -301,13 +334,13 @@ class Connection(asyncio.Protocol):
             sent_at_ns=self.sent_at_ns,
             status=reply.status,
             headers=reply.headers,
-            packets=tuple(zip(self._at_ns, self._data, strict=True)),
+            packets=tuple(self._packets),
             ended=ended,
             ended_at_ns=self.idle_since_ns,
             error=None if error is None else ascii_controls(error)[:300],
             received_bytes=self._received_bytes,
             sent_twice=False,
         )
-        self._at_ns, self._data = [], []
+        self._packets = []
         if done is not None and not done.done():
             done.set_result(received)
