@@ -10,6 +10,7 @@ from paceline.cli.options import VLLM_SUFFIX
 from paceline.cli.output import answer
 from paceline.cli.training import engine_needed
 from paceline.errors import BadInputError, printable
+from paceline.files.bounded import read_bounded
 from paceline.replay.ngram import NgramRule
 from paceline.replay.suffix import SuffixRule
 from paceline.report.evidence import replayed_dict
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["run_generate"]
 
 CONFIDENCE = 0.95
+MOST_PROMPT_BYTES = 64 << 20
 
 
 def run_generate(options: argparse.Namespace) -> int:
@@ -76,9 +78,10 @@ def _prompts(options: argparse.Namespace) -> list[str]:
         raise BadInputError("--stream prints text while it is written, --json one object at the end; give one of them")
     lines = []
     if options.prompt_file is not None:
+        content = read_bounded(options.prompt_file, what="the prompts", most_bytes=MOST_PROMPT_BYTES, remedy="give a text, a prompt a line")
         try:
-            lines = options.prompt_file.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as fault:
+            lines = content.decode("utf-8").splitlines()
+        except UnicodeDecodeError as fault:
             raise BadInputError(f"the prompts {printable(str(options.prompt_file))} cannot be read: {printable(str(fault))}") from None
     prompts = [*options.prompt, *(line for line in lines if line.strip())]
     if not prompts:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import BadInputError, UnknownNameError, printable
+from paceline.files.bounded import read_bounded
 from paceline.forecast.shapes import known_gpus
 from paceline.hardware import Dtype, Gpu
 
@@ -64,14 +65,9 @@ def read_gpu(path: Path) -> Gpu:
 
 
 def _stated(path: Path, shown: str) -> dict[str, Any]:
+    content = read_bounded(path, what="the hardware", most_bytes=LARGEST_BYTES, remedy="give a TOML file of a few lines")
     try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_BYTES + 1)
-        if len(content) > LARGEST_BYTES:
-            raise BadInputError(f"{shown} is larger than {LARGEST_BYTES // 1024} KiB; a few lines are enough")
         return tomllib.loads(content.decode("utf-8"))
-    except OSError as error:
-        raise BadInputError(f"{shown} cannot be read: {error.strerror or type(error).__name__}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInputError(f"{shown} is no TOML: {printable(str(error))}") from error
 
