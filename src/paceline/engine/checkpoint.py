@@ -14,6 +14,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from paceline.checkpoint import TensorHeader
+from paceline.engine.config_sizes import need_possible_sizes
 from paceline.errors import BadInputError, printable
 from paceline.files.modelconfig import read_model_config
 from paceline.files.modeldir import read_weight_headers
@@ -65,10 +66,11 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     """The config and the tensors' places; no weight is read yet.
 
     Raises:
-        BadInputError: no config, no safetensors, a shard that the index names is not there, or a file is cut off.
+        BadInputError: no config, an impossible size in it, no safetensors, a shard that the index names is not there, or a file is cut off.
 
     """
     config = read_model_config(folder)
+    need_possible_sizes(config)
     headers = read_weight_headers(folder)
     if not headers:
         raise BadInputError(f"{printable(str(folder))} has no weights; give the folder that has the model's safetensors")

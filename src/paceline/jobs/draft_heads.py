@@ -19,6 +19,7 @@ import torch
 
 import paceline
 from paceline.engine.checkpoint import open_checkpoint
+from paceline.engine.config_sizes import nested_size
 from paceline.engine.eagle3 import eagle3_config, load_eagle3
 from paceline.engine.peers import find_peers
 from paceline.engine.replay import Replayed, by_chance, head_replay, model_replay, walk
@@ -275,8 +276,8 @@ def neural_replay(
     """
     aux = None
     if drafting.method is Method.EAGLE3:
-        target_layers = int(read_model_config(asked.target)["num_hidden_layers"])
-        aux = eagle3_config(read_model_config(drafting.draft), target_layers=target_layers).aux_layers
+        target_layers = nested_size(open_checkpoint(asked.target).config, "num_hidden_layers")
+        aux = eagle3_config(open_checkpoint(drafting.draft).config, target_layers=target_layers).aux_layers
     seen = see_log(asked, aux_layers=aux, folder=folder, step=step, progress=bar("answering", None))
     usable = (each for each in seen.conversations() if each.tokens.shape[0] - each.prompt_tokens > 1)
     step(f"replaying {drafting.draft.name}")
