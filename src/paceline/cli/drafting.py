@@ -2,12 +2,13 @@
 
 import argparse
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paceline.cli.options import VLLM_SUFFIX
-from paceline.cli.output import answer
+from paceline.cli.output import answer, progress
 from paceline.cli.training import engine_needed
 from paceline.errors import BadInputError, printable
 from paceline.files.bounded import read_bounded
@@ -51,17 +52,19 @@ def run_generate(options: argparse.Namespace) -> int:
         presence_penalty=options.presence_penalty,
         frequency_penalty=options.frequency_penalty,
     )
-    written, seconds = write(
-        engine,
-        drafter,
-        prompts,
-        raw=options.raw,
-        sampling=sampling,
-        most_tokens=options.max_tokens,
-        positions=asked.positions,
-        seed=options.seed,
-        on_text=_streamed if options.stream else _kept,
-    )
+    with nullcontext(_unseen) if options.stream else progress("writing", len(prompts) * options.max_tokens) as bar:
+        written, seconds = write(
+            engine,
+            drafter,
+            prompts,
+            raw=options.raw,
+            sampling=sampling,
+            most_tokens=options.max_tokens,
+            positions=asked.positions,
+            seed=options.seed,
+            on_text=_streamed if options.stream else _kept,
+            progress=bar,
+        )
     rng = np.random.default_rng(options.seed)
     acceptance = replayed_dict({"all": [each.counts for each in written]}, confidence=CONFIDENCE, rng=rng)
     body = generation_dict(written, acceptance, seconds=seconds)
@@ -115,3 +118,7 @@ def _streamed(text: str) -> None:
 
 def _kept(text: str) -> None:
     """Text that is printed at the end."""
+
+
+def _unseen(_done: float) -> None:
+    """Progress that the text itself shows."""

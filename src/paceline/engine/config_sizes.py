@@ -37,11 +37,9 @@ def need_possible_sizes(config: Mapping[str, Any]) -> None:
 
     """
     for part in _parts(config):
-        for name in MOST.keys() & part.keys():
-            stated = part[name] if isinstance(part[name], list) else [part[name]]
-            for each in stated:
-                if each is not None:
-                    stated_size({name: each}, name)
+        for name in [each for each in MOST if part.get(each) is not None]:
+            for each in part[name] if isinstance(part[name], list) else [part[name]]:
+                stated_size({name: each}, name)
 
 
 def _parts(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
