@@ -1,5 +1,6 @@
 """Hardware that a user states: read as it stands, and refused where it is none."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,22 @@ def test_what_is_stated_is_what_is_forecast_with(tmp_path: Path) -> None:
         (CPU.replace('"two cores"', '" "'), "name is a text"),
         (CPU.replace("{ bf16 = 3e11 }", "3e11"), "flops_per_s a table"),
         (CPU.replace("24e9", "true"), "memory_bytes = True is no number"),
-        (CPU.replace("24e9", "0"), "is not a number above 0"),
+        *(
+            (CPU.replace(stated, value), rf"{key} = {re.escape(shown)} is n")
+            for key, stated in (("memory_bytes", "24e9"), ("bandwidth_bytes_per_s", "20e9"), (r"flops_per_s\.bf16", "3e11"))
+            for value, shown in (
+                ("0", "0"),
+                ("-1", "-1"),
+                ("inf", "inf"),
+                ("nan", "nan"),
+                ("1e300", "1e+300"),
+                ("1" + "0" * 400, f"1{'0' * 39}…{'0' * 40}"),
+                ('"24 GB"', "'24 GB'"),
+                ("[1]", "[1]"),
+            )
+        ),
+        (CPU + "roofline_norm = nan", "roofline_norm = nan is not between 1 and 10"),
+        (CPU.replace("{ bf16 = 3e11 }", "{}"), "computes in no dtype"),
         (CPU + "roofline_norm = 0.5", "not between 1 and 10"),
         (CPU + "=", "is no TOML"),
         ("#" * 70_000, "larger than 64 KiB"),

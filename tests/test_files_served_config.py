@@ -196,16 +196,16 @@ def test_what_is_no_configuration_is_refused_soon_and_says_why(text: str, said: 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     """A wrong path, a weights file, a photograph."""
-    with pytest.raises(BadInputError, match=r"cannot read the configuration .*No such file"):
+    with pytest.raises(BadInputError, match=r"the configuration .*No such file"):
         read(tmp_path / "absent.yaml")
-    with pytest.raises(BadInputError, match="cannot read the configuration"):
+    with pytest.raises(BadInputError, match=r"the configuration .* cannot be read"):
         read(tmp_path)
     file = tmp_path / "config.yaml"
     file.write_bytes(b"a: \xff")
     with pytest.raises(BadInputError, match="no text in UTF-8: byte 3 is 0xff"):
         read(file)
     file.write_bytes(b" " * (MOST_BYTES + 1))
-    with pytest.raises(BadInputError, match=f"larger than {MOST_BYTES} bytes"):
+    with pytest.raises(BadInputError, match="larger than 256 KiB"):
         read(file)
 
 

@@ -23,6 +23,7 @@ HEAD = TrainedHead(
     aux_layers=(2, 15, 27),
     conversations=760,
     held_out_conversations=40,
+    left_out=None,
     answer_tokens=110_000,
     inputs={},
 )
@@ -51,14 +52,29 @@ def test_a_best_epoch_chosen_by_a_few_conversations_is_cautioned() -> None:
     assert "!" not in head_text(head_dict(replace(HEAD, held_out_conversations=8)), out="head")
 
 
+def test_conversations_that_no_head_learnt_from_are_told() -> None:
+    """A head that never saw a long conversation would be believed on long ones."""
+    body = head_dict(replace(HEAD, left_out="2 of 802 conversations are left out: too long"))
+    assert body["left_out"] == "2 of 802 conversations are left out: too long"
+    assert head_text(body, out="head").splitlines()[-1] == "! 2 of 802 conversations are left out: too long"
+
+
 def test_what_is_handed_over_comes_with_the_command_that_goes_on() -> None:
     """Another vocabulary's size or other layers, and the library trains without a word on what is not there."""
     data = SpeculatorsData(
-        rows=800, answer_tokens=115_000, longest_tokens=412, draft_vocab=2048, coverage=0.9995, aux_layers=(2, 15, 27), inputs={}
+        rows=800,
+        left_out="3 are left out",
+        answer_tokens=115_000,
+        longest_tokens=412,
+        draft_vocab=2048,
+        coverage=0.9995,
+        aux_layers=(2, 15, 27),
+        inputs={},
     )
     text = speculators_text(data, target="my models/target", folder="prepared")
     assert "800 answers of 115,000 tokens are in prepared" in text
     assert "--verifier-name-or-path 'my models/target' --data-path prepared" in text
     assert "--draft-vocab-size 2048 --target-layer-ids 2 15 27 --on-missing raise" in text
+    assert text.endswith("\n! 3 are left out")
     body = speculators_dict(data)
     assert (body["rows"], body["longest_tokens"], body["aux_layers"]) == (800, 412, [2, 15, 27])

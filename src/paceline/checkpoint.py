@@ -12,7 +12,7 @@ from typing import Any
 
 from paceline.errors import is_count
 
-__all__ = ["BITS_OF_DTYPE", "Checkpoint", "TargetIds", "TensorHeader", "TokenTable"]
+__all__ = ["BITS_OF_DTYPE", "Checkpoint", "NESTED", "TargetIds", "TensorHeader", "TokenTable"]
 
 BITS_OF_DTYPE = {
     **dict.fromkeys(("F4",), 4),

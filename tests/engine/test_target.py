@@ -1,6 +1,7 @@
 """The target: the lean forward is transformers' own, caches roll back exactly, and broken folders are refused by name."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,12 @@ from tests.engine.tiny import CPU, FAMILY, model_folder
 TOKENS = torch.tensor([3, 1, 4, 1, 5, 6, 2, 6, 5, 3])
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 NEAR = {"rtol": 1e-4, "atol": 1e-4}  # transformers norms in float32, whatever the model's own precision
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder of a model that runs on the lean forward, and of one that the library runs."""
+    return {each: model_folder(tmp_path_factory.mktemp("models") / each, each) for each in ("llama", "gpt-neox")}
 
 
 def loaded(folder: Path, kind: str) -> Target:
@@ -122,6 +129,55 @@ def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
     for kind in ("lean", "library"):
         with pytest.raises(BadInputError, match=r"lacks the tensor model\.layers\.2\.mlp\.down_proj\.weight"):
             loaded(folder, kind)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt-neox"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_attention_heads", 0),
+        ("num_attention_heads", 10**9),
+        ("hidden_size", -16),
+        ("hidden_size", 16.5),
+        ("intermediate_size", "24"),
+        ("num_hidden_layers", True),
+        ("vocab_size", 10**12),
+        ("max_position_embeddings", -1),
+        ("text_config", 3),
+    ],
+)
+def test_a_size_that_is_none_is_named_with_its_value(
+    family: str, field: str, value: object, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    """A damaged or hostile configuration would end in a fault of ours, or take all memory."""
+    config = json.loads((folders[family] / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {field: value}))
+    (tmp_path / "model.safetensors").symlink_to(folders[family] / "model.safetensors")
+    with pytest.raises(BadInputError, match=re.escape(f"{field} is {value!r}, which is no")):
+        load_target(tmp_path, dtype=torch.float32, device=CPU)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"num_attention_heads": 3}, "num_attention_heads is 3, which num_key_value_heads 2 does not divide"),
+        ({"head_dim": 5}, "head_dim is 5"),
+        ({"hidden_size": 2, "head_dim": None}, "head_dim is 0 (hidden_size 2, num_attention_heads 4)"),
+        ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small', which is no number above 0"),
+        ({"rope_parameters": 3}, "is 3, which is no object"),
+        ({"rope_parameters": {"rope_theta": 0}}, "rope_theta is 0, which"),
+        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "cannot be made"),
+        ({"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 0}}, "rotary embedding"),
+        ({"vocab_size": None}, "does not state vocab_size"),
+    ],
+)
+def test_values_that_do_not_go_together_are_refused(change: dict[str, object], said: str, folders: dict[str, Path], tmp_path: Path) -> None:
+    """A configuration that no model has would run, and draft garbage."""
+    config = json.loads((folders["llama"] / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | change))
+    (tmp_path / "model.safetensors").symlink_to(folders["llama"] / "model.safetensors")
+    with pytest.raises(BadInputError, match=re.escape(said)):
+        load_target(tmp_path, dtype=torch.float32, device=CPU)
 
 
 def test_a_tensor_of_another_shape_is_named(tmp_path: Path) -> None:

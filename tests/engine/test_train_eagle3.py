@@ -39,7 +39,7 @@ SETTINGS = Settings(
     draft_tokens=3,
     learning_rate=0.01,
     weight_decay=0.01,
-    decay=0.9,
+    pass_decay=0.9,
     elsewhere=0.3,
     average=0.9,
     save_every=2,
@@ -102,7 +102,7 @@ def test_training_teaches_what_the_target_writes(tmp_path: Path, target: Target,
 def test_every_draft_is_taught_what_the_target_knew_at_its_place(target: Target, conversations: list[Conversation]) -> None:
     """Later drafts would be taught the distribution of another token, and accepted ever less."""
     trainee, lesson, _ = lesson_of(target, conversations)
-    own, places = loss_of(trainee, lesson, conversations, replace(SETTINGS, decay=1.0, elsewhere=1.0))
+    own, places = loss_of(trainee, lesson, conversations, replace(SETTINGS, pass_decay=1.0, elsewhere=1.0))
     batch = batch_of([trainee.scaled(each) for each in conversations], like=target.embedding)
     wanted, passes = torch.zeros(()), 0
     for each in unroll(trainee.head, target.embedding, batch, draft_tokens=SETTINGS.passes, accept=is_named):
@@ -173,14 +173,16 @@ def test_an_epoch_that_was_stopped_counts_the_time_before(tmp_path: Path, target
 def test_a_training_of_another_version_is_not_gone_on_with(tmp_path: Path, target: Target, conversations: list[Conversation]) -> None:
     """Numbers would be read as what they are not."""
     save_whole({"none": torch.zeros(1)}, tmp_path / "progress.safetensors", metadata={"paceline": '{"schema": "another/1"}'})
-    with pytest.raises(BadInputError, match=r"is 'another/1', not paceline.eagle3-training/2; delete it"):
+    with pytest.raises(BadInputError, match=r"is 'another/1', not paceline.eagle3-training/3; delete it"):
         trained(target, conversations, tmp_path, SETTINGS, lambda _: None)
 
 
 def test_a_training_is_not_gone_on_with_under_other_settings(tmp_path: Path, target: Target, conversations: list[Conversation]) -> None:
     """Half of the head would be trained one way, half another, and its record would name one of them."""
     trained(target, conversations, tmp_path / "folder", replace(SETTINGS, epochs=1), lambda _: None)
-    with pytest.raises(BadInputError, match=r"a training with learning_rate 0.01, not 0.5"):
+    with pytest.raises(
+        BadInputError, match=r"has --learning-rate 0.01, not 0.5; repeat the command with --learning-rate 0.01 to go on, or"
+    ):
         trained(target, conversations, tmp_path / "folder", replace(SETTINGS, epochs=1, learning_rate=0.5), lambda _: None)
 
 
@@ -278,7 +280,9 @@ def test_states_of_another_target_are_refused(tmp_path: Path) -> None:
     """A head would be trained on the states of a model that it is not served with."""
     open_states(tmp_path, {"target": "a", "max_tokens": 5})
     open_states(tmp_path, {"target": "a", "max_tokens": 5})
-    with pytest.raises(BadInputError, match="hidden states of another max_tokens"):
+    with pytest.raises(
+        BadInputError, match=r"another max_tokens \(.*\); give the same --max-tokens to go on with them, or choose another folder"
+    ):
         open_states(tmp_path, {"target": "a", "max_tokens": 6})
     (tmp_path / "states-00000.safetensors").write_bytes(b"cut off")
     with pytest.raises(BadInputError, match="delete it and run again"):

@@ -2,14 +2,16 @@
 
 import argparse
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paceline.cli.options import VLLM_SUFFIX
-from paceline.cli.output import answer
+from paceline.cli.output import answer, progress
 from paceline.cli.training import engine_needed
 from paceline.errors import BadInputError, printable
+from paceline.files.bounded import read_bounded
 from paceline.replay.ngram import NgramRule
 from paceline.replay.suffix import SuffixRule
 from paceline.report.evidence import replayed_dict
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["run_generate"]
 
 CONFIDENCE = 0.95
+MOST_PROMPT_BYTES = 64 << 20
 
 
 def run_generate(options: argparse.Namespace) -> int:
@@ -49,17 +52,19 @@ def run_generate(options: argparse.Namespace) -> int:
         presence_penalty=options.presence_penalty,
         frequency_penalty=options.frequency_penalty,
     )
-    written, seconds = write(
-        engine,
-        drafter,
-        prompts,
-        raw=options.raw,
-        sampling=sampling,
-        most_tokens=options.max_tokens,
-        positions=asked.positions,
-        seed=options.seed,
-        on_text=_streamed if options.stream else _kept,
-    )
+    with nullcontext(_unseen) if options.stream else progress("writing", len(prompts) * options.max_tokens) as bar:
+        written, seconds = write(
+            engine,
+            drafter,
+            prompts,
+            raw=options.raw,
+            sampling=sampling,
+            most_tokens=options.max_tokens,
+            positions=asked.positions,
+            seed=options.seed,
+            on_text=_streamed if options.stream else _kept,
+            progress=bar,
+        )
     rng = np.random.default_rng(options.seed)
     acceptance = replayed_dict({"all": [each.counts for each in written]}, confidence=CONFIDENCE, rng=rng)
     body = generation_dict(written, acceptance, seconds=seconds)
@@ -76,9 +81,10 @@ def _prompts(options: argparse.Namespace) -> list[str]:
         raise BadInputError("--stream prints text while it is written, --json one object at the end; give one of them")
     lines = []
     if options.prompt_file is not None:
+        content = read_bounded(options.prompt_file, what="the prompts", most_bytes=MOST_PROMPT_BYTES, remedy="give a text, a prompt a line")
         try:
-            lines = options.prompt_file.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as fault:
+            lines = content.decode("utf-8").splitlines()
+        except UnicodeDecodeError as fault:
             raise BadInputError(f"the prompts {printable(str(options.prompt_file))} cannot be read: {printable(str(fault))}") from None
     prompts = [*options.prompt, *(line for line in lines if line.strip())]
     if not prompts:
@@ -112,3 +118,7 @@ def _streamed(text: str) -> None:
 
 def _kept(text: str) -> None:
     """Text that is printed at the end."""
+
+
+def _unseen(_done: float) -> None:
+    """Progress that the text itself shows."""

@@ -1,22 +1,23 @@
 """What a verb prints: one JSON object with `schema` and `provenance` first, or text.
 
-A bar on stderr shows long work, on a terminal only.
+Long work shows a bar on stderr where that is a terminal, and a line now and then where it is a log.
 """
 
 import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
+from time import monotonic
 from typing import Any, Protocol
 
 import paceline
 
-__all__ = ["Progress", "answer", "arguments", "emit", "envelope", "progress", "say"]
+__all__ = ["Progress", "answer", "arguments", "emit", "envelope", "lines_of_progress", "progress", "say"]
 
 
 NOT_ARGUMENTS = frozenset({"run", "given", "verb", "json", "out", "seed", "workers"})
@@ -80,6 +81,9 @@ def say(text: str) -> None:
         sys.stderr.write(f"{text} …\n")
 
 
+LINE_S = 30.0
+
+
 class Progress(Protocol):
     """Called with how much is done since the last call."""
 
@@ -89,9 +93,9 @@ class Progress(Protocol):
 
 @contextmanager
 def progress(what: str, total: float | None) -> Iterator[Progress]:
-    """A bar with ETA on stderr where that is a terminal; silence elsewhere."""
+    """A bar with ETA on stderr where that is a terminal; elsewhere a line every LINE_S seconds, none for what is done before."""
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield lines_of_progress(what, total, clock=monotonic, write=sys.stderr.write)
         return
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
@@ -101,3 +105,21 @@ def progress(what: str, total: float | None) -> Iterator[Progress]:
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.advance(task, done)
+
+
+def lines_of_progress(what: str, total: float | None, *, clock: Callable[[], float], write: Callable[[str], object]) -> Progress:
+    """Writes a line every LINE_S seconds of `clock`: how far it is, and what is left at the pace since the line before."""
+    reached, told, told_at_s = 0.0, 0.0, clock()
+
+    def advance(done: float) -> None:
+        nonlocal reached, told, told_at_s
+        reached += done
+        since_s = clock() - told_at_s
+        if since_s < LINE_S:
+            return
+        pace = (reached - told) / since_s
+        left = "" if total is None or pace <= 0 else f", about {max(total - reached, 0) / pace / 60:,.0f} min left"
+        write(f"{what}: {f'{reached:,.0f}' if total is None else f'{reached:,.0f} of {total:,.0f}'}{left}\n")
+        told, told_at_s = reached, clock()
+
+    return advance

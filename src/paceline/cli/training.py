@@ -28,9 +28,14 @@ ARGMAX_NOTE = "drafts are named by argmax, as vLLM and SGLang do unless told oth
 
 @contextmanager
 def bars() -> Iterator[Callable[[str, float | None], Callable[[float], None]]]:
-    """Makes one bar after the other; they end with the block."""
+    """Makes one bar after the other: each ends the one before, and the block the last."""
     with ExitStack() as held:
-        yield lambda what, total: held.enter_context(progress(what, total))
+
+        def begin(what: str, total: float | None) -> Callable[[float], None]:
+            held.close()
+            return held.enter_context(progress(what, total))
+
+        yield begin
 
 
 @contextmanager
@@ -74,7 +79,7 @@ def run_train_eagle3(options: argparse.Namespace) -> int:
         draft_tokens=options.draft_tokens,
         learning_rate=options.learning_rate,
         weight_decay=options.weight_decay,
-        decay=options.pass_decay,
+        pass_decay=options.pass_decay,
         elsewhere=options.elsewhere,
         average=options.average,
         save_every=options.save_every,
@@ -134,7 +139,7 @@ def run_neural_replay(options: argparse.Namespace) -> int:
     exchanges = sum(map(len, groups.values()))
     body = replayed_dict(groups, confidence=CONFIDENCE, rng=np.random.default_rng(options.seed))
     answered = "the log's own answers" if options.logged_answers else "the target answered every prompt at temperature 0"
-    notes = [answered, *([ARGMAX_NOTE] if options.draft_temperature is None else [])]
+    notes = [answered, *([ARGMAX_NOTE] if options.draft_temperature is None else []), *([seen.left_out] if seen.left_out else [])]
     text = replayed_text(body, drafts=DRAFTS[method], exchanges=exchanges, notes=notes)
     answer(options, body={"exchanges": exchanges, **body, "notes": notes}, text=text, inputs=seen.inputs)
     return 0

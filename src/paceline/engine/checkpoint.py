@@ -13,12 +13,14 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from paceline.checkpoint import Checkpoint as ModelFolder
 from paceline.checkpoint import TensorHeader
+from paceline.engine.config_sizes import need_possible_sizes
 from paceline.errors import BadInputError, printable
 from paceline.files.modelconfig import read_model_config
 from paceline.files.modeldir import read_weight_headers
 
-__all__ = ["Checkpoint", "open_checkpoint"]
+__all__ = ["Checkpoint", "longest_context", "open_checkpoint"]
 
 WEIGHTS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -31,6 +33,11 @@ class Checkpoint:
     config: Mapping[str, Any]
     tensors: Mapping[str, TensorHeader]
     files: Mapping[str, Path]
+
+    @property
+    def described(self) -> ModelFolder:
+        """The same as far as it is known without loading a weight."""
+        return ModelFolder(name=self.folder.name, config=self.config, tensors=self.tensors, target_ids=None, tokens=None)
 
     def read(self, name: str, *, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
         """The tensor of that name, in its `shape`.
@@ -65,10 +72,11 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     """The config and the tensors' places; no weight is read yet.
 
     Raises:
-        BadInputError: no config, no safetensors, a shard that the index names is not there, or a file is cut off.
+        BadInputError: no config, an impossible size in it, no safetensors, a shard that the index names is not there, or a file is cut off.
 
     """
     config = read_model_config(folder)
+    need_possible_sizes(config)
     headers = read_weight_headers(folder)
     if not headers:
         raise BadInputError(f"{printable(str(folder))} has no weights; give the folder that has the model's safetensors")
@@ -78,3 +86,14 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         {name: tensor for file in headers for name, tensor in file.tensors.items()},
         {name: file.path for file in headers for name in file.tensors},
     )
+
+
+def longest_context(*folders: Path) -> int | None:
+    """Tokens of prompt and answer that all these models can read; None where none of them says.
+
+    Raises:
+        BadInputError: as for `open_checkpoint`.
+
+    """
+    stated = (open_checkpoint(each).described.max_positions for each in folders)
+    return min((each for each in stated if each is not None), default=None)

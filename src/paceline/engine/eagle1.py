@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.engine.checkpoint import open_checkpoint
+from paceline.engine.config_sizes import stated_size
 from paceline.engine.decoder_layer import Attend, Attention, AttentionParts, Mlp, Norm
 from paceline.engine.head_tensors import HeadTensors, attention_parts, layer_config, telling_the_kind
 from paceline.engine.linear import linear
@@ -64,8 +65,8 @@ class LoadedEagle1:
         with telling_the_kind(checkpoint, EAGLE):
             config = layer_config(checkpoint.config)
             try:
-                self.shape, self.vocab = llama_shape(config), int(config["vocab_size"])
-                self.layers = int(config.get("num_hidden_layers", 1))
+                self.shape, self.vocab = llama_shape(config), stated_size(config, "vocab_size")
+                self.layers = 1 if config.get("num_hidden_layers") is None else stated_size(config, "num_hidden_layers")
                 self._rotary = Rotary(config, head_dim=self.shape.head_dim, device=target.device)
             except (KeyError, TypeError, ValueError) as fault:
                 raise BadInputError(f"{printable(str(folder))}: the configuration lacks or misstates {printable(str(fault))}") from None

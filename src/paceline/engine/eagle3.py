@@ -30,13 +30,14 @@ import torch
 from torch import Tensor, nn
 
 from paceline.engine.checkpoint import open_checkpoint
+from paceline.engine.config_sizes import positive_number, stated_size
 from paceline.engine.decoder_layer import Attend, Attention, AttentionParts, Mlp, Norm, Projection
 from paceline.engine.head_tensors import HeadTensors, attention_parts, layer_config, telling_the_kind
 from paceline.engine.llama import LlamaShape, llama_shape
 from paceline.engine.rotary import Rotary
 from paceline.engine.rows import Answered
 from paceline.engine.target import Target
-from paceline.errors import BadInputError, printable
+from paceline.errors import BadInputError, is_count, printable
 from paceline.servers.draft_kind import EAGLE3
 from paceline.servers.eagle_head import default_auxiliary_layers
 
@@ -95,13 +96,13 @@ def eagle3_config(config: Mapping[str, Any], *, target_layers: int) -> Eagle3Con
     try:
         _need_supported(config, layer, nested)
         shape = llama_shape(layer)
-        vocab = int(layer["vocab_size"])
+        vocab = stated_size(layer, "vocab_size")
         bias = bool(layer.get("attention_bias", False))
         return Eagle3Config(
             shape=shape,
-            target_hidden=int(config.get("target_hidden_size") or shape.hidden),
+            target_hidden=shape.hidden if config.get("target_hidden_size") is None else stated_size(config, "target_hidden_size"),
             vocab=vocab,
-            draft_vocab=int(config.get("draft_vocab_size") or vocab),
+            draft_vocab=vocab if config.get("draft_vocab_size") is None else stated_size(config, "draft_vocab_size"),
             aux_layers=_aux_layers(config, nested) or default_auxiliary_layers(target_layers),
             norm_before_residual=bool(config.get("norm_before_residual", is_speculators)),
             norm_before_fc=bool(nested.get("norm_before_fc", config.get("norm_before_fc", False))),
@@ -109,7 +110,7 @@ def eagle3_config(config: Mapping[str, Any], *, target_layers: int) -> Eagle3Con
             fc_bias=bool(config.get("bias", False)),
             norm_output=bool(config.get("norm_output", False)),
             attention=AttentionParts(bias=bias, out_bias=bias, head_norms=False),
-            logit_scale=float(layer.get("logit_scale", 1.0)),
+            logit_scale=positive_number(layer, "logit_scale", unstated=1.0),
             rope={name: value for name, value in layer.items() if name.startswith(("rope_", "max_position", "num_attention_heads"))},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as fault:
@@ -123,15 +124,17 @@ def _need_supported(config: Mapping[str, Any], layer: Mapping[str, Any], nested:
         raise BadInputError(
             "the head reads the target's last hidden state only (use_aux_hidden_state is false), which is not supported here"
         )
-    if int(layer.get("num_hidden_layers", 1)) != 1:
+    if layer.get("num_hidden_layers", 1) != 1:
         raise BadInputError(f"the head has {printable(layer['num_hidden_layers'])} layers; one is supported here")
 
 
 def _aux_layers(config: Mapping[str, Any], nested: Mapping[str, Any]) -> tuple[int, ...]:
     """The target's layers that the configuration names, by the number of layers done; empty where it names none."""
-    if stated := config.get(AUXILIARY):
-        return tuple(int(each) for each in stated)
-    return tuple(int(each) + 1 for each in nested.get(AUXILIARY) or ())
+    own, within = config.get(AUXILIARY) or (), nested.get(AUXILIARY) or ()
+    for each in (*own, *within):
+        if not is_count(each, least=-1):
+            raise BadInputError(f"{AUXILIARY} has {printable(each)}, which is no layer's number; give the head's own config.json")
+    return tuple(own) or tuple(each + 1 for each in within)
 
 
 class _MidLayer(nn.Module):

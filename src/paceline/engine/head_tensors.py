@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.checkpoint import Checkpoint as ModelFolder
 from paceline.engine.checkpoint import Checkpoint
 from paceline.engine.decoder_layer import AttentionParts
 from paceline.engine.llama import foreign_part
@@ -141,9 +140,7 @@ def telling_the_kind(checkpoint: Checkpoint, wanted: str) -> Iterator[None]:
     try:
         yield
     except BadInputError as fault:
-        kind = draft_kind(
-            ModelFolder(name=checkpoint.folder.name, config=checkpoint.config, tensors=checkpoint.tensors, target_ids=None, tokens=None)
-        )
+        kind = draft_kind(checkpoint.described)
         if kind is None or kind == wanted:
             raise
         remedy = f"say --method {METHODS[kind]}" if kind in METHODS else "such a draft is not run here"

@@ -16,12 +16,14 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import functional
 
 from paceline.engine.checkpoint import Checkpoint
+from paceline.engine.config_sizes import positive_number, stated_size
 from paceline.engine.kv_cache import KvCache
 from paceline.engine.linear import linear
 from paceline.engine.rotary import KINDS, Rotary, rope_kind
 from paceline.engine.rows import Answered, Row, chain_mask, need_numbers, wide
 from paceline.engine.sharding import ShardedLayers
 from paceline.engine.shared_cache import CacheBlock, TogetherPass, together
+from paceline.errors import BadInputError
 
 __all__ = ["LlamaShape", "LlamaTarget", "attend", "foreign_part", "is_llama_like", "llama_shape", "swiglu"]
 
@@ -57,15 +59,28 @@ class _Layer:
 
 
 def llama_shape(config: Mapping[str, Any]) -> LlamaShape:
-    """The sizes in a config.json."""
-    hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+    """The sizes in a config.json.
+
+    Raises:
+        BadInputError: one is missing or impossible; with the field and its value.
+
+    """
+    hidden, heads = stated_size(config, "hidden_size"), stated_size(config, "num_attention_heads")
+    kv_heads = heads if config.get("num_key_value_heads") is None else stated_size(config, "num_key_value_heads")
+    head_dim = hidden // heads if config.get("head_dim") is None else stated_size(config, "head_dim")
+    if heads % kv_heads:
+        raise BadInputError(f"num_attention_heads is {heads}, which num_key_value_heads {kv_heads} does not divide")
+    if head_dim < 2 or head_dim % 2:
+        raise BadInputError(
+            f"head_dim is {head_dim} (hidden_size {hidden}, num_attention_heads {heads}), which is no even number from 2 on"
+        )
     return LlamaShape(
         hidden=hidden,
-        intermediate=int(config["intermediate_size"]),
+        intermediate=stated_size(config, "intermediate_size"),
         heads=heads,
-        kv_heads=int(config.get("num_key_value_heads") or heads),
-        head_dim=int(config.get("head_dim") or hidden // heads),
-        norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        norm_eps=positive_number(config, "rms_norm_eps", unstated=1e-6),
     )
 
 
@@ -110,8 +125,8 @@ class LlamaTarget:
         """
         config = checkpoint.config
         self.shape = llama_shape(config)
-        self.layers = int(config["num_hidden_layers"])
-        self.vocab = int(config["vocab_size"])
+        self.layers = stated_size(config, "num_hidden_layers")
+        self.vocab = stated_size(config, "vocab_size")
         self.hidden = self.shape.hidden
         self.dtype, self.device = dtype, device
         self._rotary = Rotary(config, head_dim=self.shape.head_dim, device=device)

@@ -4,6 +4,7 @@ The kinds of scaling that do not depend on the sequence's length are supported (
 """
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from paceline.engine.config_sizes import positive_number, stated_size
 from paceline.errors import BadInputError, printable
 
 __all__ = ["Rotary", "rope_kind"]
@@ -20,9 +22,36 @@ FIRST_ROOM_TOKENS = 2048
 
 
 def rope_kind(config: Mapping[str, Any]) -> str:
-    """The kind of scaling in a config.json, in either spelling (`rope_parameters`, or `rope_scaling` beside `rope_theta`)."""
+    """The kind of scaling in a config.json, in either spelling (`rope_parameters`, or `rope_scaling` beside `rope_theta`).
+
+    Raises:
+        BadInputError: it is stated as something that is no object.
+
+    """
     stated = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(stated, Mapping):
+        raise BadInputError(f"the rotary embedding of the configuration is {printable(stated)}, which is no object; give the model's own")
     return str(stated.get("rope_type") or stated.get("type") or "default")
+
+
+def _scaled(config: Mapping[str, Any], stated: Mapping[str, Any], head_dim: int) -> tuple[Tensor, float]:
+    """Frequencies [head_dim / 2] and scale of a kind that the library computes."""
+    heads = stated_size(config, "num_attention_heads")
+    length = FIRST_ROOM_TOKENS if config.get("max_position_embeddings") is None else stated_size(config, "max_position_embeddings")
+    try:
+        whole = LlamaConfig(
+            hidden_size=heads * head_dim,
+            num_attention_heads=heads,
+            head_dim=head_dim,
+            max_position_embeddings=length,
+            rope_parameters=dict(stated),
+        )
+        frequencies, scale = ROPE_INIT_FUNCTIONS[str(stated["rope_type"])](whole, "cpu")
+    except Exception as fault:  # the library raises whatever a value makes it trip over
+        raise BadInputError(f"the rotary embedding {printable(dict(stated))} cannot be made: {printable(str(fault))}") from None
+    if not (torch.isfinite(frequencies).all() and isfinite(scale)):
+        raise BadInputError(f"the rotary embedding {printable(dict(stated))} makes angles that are no numbers; give the model's own")
+    return frequencies, scale
 
 
 class Rotary:
@@ -32,7 +61,7 @@ class Rotary:
         """`config` is a config.json.
 
         Raises:
-            BadInputError: a kind of scaling that depends on the sequence's length.
+            BadInputError: a kind of scaling that depends on the sequence's length, or a value that makes no angles.
 
         """
         kind = rope_kind(config)
@@ -42,20 +71,13 @@ class Rotary:
             "rope_theta": config.get("rope_theta", 10000.0),
             **(config.get("rope_scaling") or {}),
         }
-        heads = int(config["num_attention_heads"])
-        whole = LlamaConfig(
-            hidden_size=heads * head_dim,
-            num_attention_heads=heads,
-            head_dim=head_dim,
-            max_position_embeddings=int(config.get("max_position_embeddings", FIRST_ROOM_TOKENS)),
-            rope_parameters={**stated, "rope_type": kind},
-        )
+        theta = positive_number(stated, "rope_theta", unstated=10000.0)
         if kind == "default":
             self._scale = 1.0
             exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device="cpu") / head_dim
-            self._frequencies = 1.0 / (float(stated["rope_theta"]) ** exponents)
+            self._frequencies = 1.0 / (theta**exponents)
         else:
-            self._frequencies, self._scale = ROPE_INIT_FUNCTIONS[kind](whole, "cpu")
+            self._frequencies, self._scale = _scaled(config, {**stated, "rope_theta": theta, "rope_type": kind}, head_dim)
         self._device = device
         self._table = self._made(FIRST_ROOM_TOKENS)
 

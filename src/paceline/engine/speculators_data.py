@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from paceline.engine.checkpoint import Checkpoint
+from paceline.engine.config_sizes import nested_size
 from paceline.engine.states import Conversation, save_whole
 from paceline.engine.train_eagle3.vocabulary import DraftVocabulary
 from paceline.errors import BadInputError, printable
@@ -57,7 +58,7 @@ def final_gain(checkpoint: Checkpoint) -> Tensor:
         raise BadInputError(
             f"{printable(str(checkpoint.folder))} has no {NORM}, which the speculators library needs; train the head here instead"
         )
-    weight = checkpoint.read(NORM, shape=(int(config["hidden_size"]),), dtype=torch.float32, device=torch.device("cpu"))
+    weight = checkpoint.read(NORM, shape=(nested_size(config, "hidden_size"),), dtype=torch.float32, device=torch.device("cpu"))
     return 1 + weight if config.get("model_type") in ONE_PLUS else weight
 
 

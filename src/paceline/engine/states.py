@@ -28,12 +28,21 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from paceline.errors import BadInputError, printable
+from paceline.files.bounded import need_file, read_bounded
 from paceline.files.whole import make_folder, write_text
 
 __all__ = ["Conversation", "StatesFolder", "open_states", "save_whole"]
 
 SCHEMA = "paceline.target-states/1"
 SETTINGS = "states.json"
+MOST_SETTINGS_BYTES = 1 << 20
+REMEDIES = {
+    "target": "give the same --target to go on with them, or choose",
+    "log": "give the same logs to go on with them, or choose",
+    "aux_layers": "give the same --aux-layers to go on with them, or choose",
+    "logged_answers": "give --logged-answers as before to go on with them, or choose",
+    "max_tokens": "give the same --max-tokens to go on with them, or choose",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +103,7 @@ class StatesFolder:
         """
         file = self._file(shard)
         try:
+            need_file(file)
             with safe_open(file, framework="pt") as opened:
                 held = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - not a dictionary
         except (OSError, SafetensorError) as fault:
@@ -133,15 +143,18 @@ def open_states(folder: Path, settings: Mapping[str, Any]) -> StatesFolder:
     if not file.exists():
         write_text(file, json.dumps(document, indent=2, sort_keys=True) + "\n")
         return StatesFolder(folder)
+    content = read_bounded(file, what="the settings of states", most_bytes=MOST_SETTINGS_BYTES, remedy="choose another folder")
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as fault:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as fault:
         raise BadInputError(f"{printable(str(file))} cannot be read: {printable(str(fault))}; choose another folder") from None
+    if not isinstance(found, dict):
+        raise BadInputError(f"{printable(str(file))} holds no object; choose another folder")
     for name, value in document.items():
         if found.get(name) != value:
             raise BadInputError(
                 f"{printable(str(folder))} holds hidden states of another {name} ({printable(found.get(name))}, not {printable(value)}); "
-                "choose another folder, or delete this one"
+                f"{REMEDIES.get(name, 'choose')} another folder, or delete this one"
             )
     return StatesFolder(folder)
 

@@ -27,6 +27,7 @@ from paceline.engine.rows import Answered, Row, chain_mask, need_numbers, wide
 from paceline.engine.sharding import shard
 from paceline.engine.shared_cache import CacheBlock
 from paceline.errors import BadInputError, printable
+from paceline.files.modeldir import need_readable_folder
 
 __all__ = ["LibraryTarget", "Target", "load_target"]
 
@@ -105,6 +106,7 @@ class LibraryTarget:
             BadInputError: transformers cannot load it.
 
         """
+        need_readable_folder(checkpoint.folder)
         try:
             loaded, report = AutoModelForCausalLM.from_pretrained(
                 checkpoint.folder,
@@ -115,7 +117,7 @@ class LibraryTarget:
                 attn_implementation="sdpa",
                 output_loading_info=True,
             )
-        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as fault:
+        except Exception as fault:  # the library raises whatever a configuration makes it trip over
             raise BadInputError(f"transformers cannot load {printable(str(checkpoint.folder))}: {printable(str(fault))}") from None
         if missing := sorted(report["missing_keys"]):
             raise BadInputError(f"{printable(str(checkpoint.folder))} lacks the tensor {missing[0]}; it is incomplete")

@@ -16,7 +16,6 @@ locked from `open` until `close`. Answers that the disk damaged are moved aside 
 
 import json
 import os
-import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +26,7 @@ from typing import Any
 
 from paceline.errors import BadInputError, printable
 from paceline.files.answers import read_answers
+from paceline.files.folder_lock import lock_folder
 from paceline.files.runfile import read_run, write_run
 from paceline.files.whole import make_folder, write_text
 from paceline.run import Arm, Run
@@ -96,7 +96,8 @@ class BenchFolder:
         if resume and not file.is_file():
             raise BadInputError(f"{printable(str(self.path))} holds no load-test to resume; leave out --resume to start one there")
         make_folder(self.path)
-        self._lock()
+        self.close()
+        self._locked = lock_folder(self.path, verb="bench", option="--out")
         try:
             self._begin(file, plan, arms=arms, resume=resume)
         except BadInputError:
@@ -120,24 +121,6 @@ class BenchFolder:
         if self._locked is not None:
             os.close(self._locked)
             self._locked = None
-
-    def _lock(self) -> None:
-        """Lock the folder itself: its files are replaced, and a lock on one would go with it."""
-        if sys.platform == "win32":  # no such lock there
-            return
-        import fcntl
-
-        self.close()
-        self._locked = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self.close()
-            raise BadInputError(
-                f"another paceline bench is writing into {printable(str(self.path))}; wait for it, or choose another folder for --out"
-            ) from error
-        except OSError:  # a file system without locks
-            return
 
     def need_server(self, arm: Arm, identity: Mapping[str, str]) -> None:
         """Nothing, where this arm was not yet measured or was on the same server; what it was is kept.

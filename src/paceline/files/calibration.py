@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import BadInputError, UnknownNameError, printable
+from paceline.files.bounded import read_bounded
 from paceline.files.evidence import read_all
 from paceline.files.found import Found
 from paceline.files.runfile import run_from_json
@@ -75,16 +76,11 @@ def read_calibration(path: Path) -> tuple[CalibrationPoint, ...]:
 
 def _of_file(path: Path) -> tuple[CalibrationPoint, ...]:
     shown = printable(str(path))
+    content = read_bounded(path, what="the calibration", most_bytes=MOST_BYTES, remedy="give a file with a few points")
     try:
-        with path.open("rb") as source:
-            content = source.read(MOST_BYTES + 1)
         text = content.decode("utf-8-sig")
-    except OSError as fault:
-        raise BadInputError(f"the calibration {shown} cannot be read: {fault.strerror}") from None
     except UnicodeDecodeError:
         raise BadInputError(f"the calibration {shown} is no text in UTF-8; save it as UTF-8") from None
-    if len(content) > MOST_BYTES:
-        raise BadInputError(f"the calibration {shown} is larger than {MOST_BYTES} bytes; a few points are enough")
     found = _objects(text, path)
     if isinstance(found, tuple):
         return tuple(_of_run(each, shown) for each in found)

@@ -4,12 +4,13 @@ Half a scrape is no scrape: a file that is cut off is refused, not read as far a
 """
 
 import gzip
-import hashlib
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from paceline.errors import BadInputError, UnknownNameError, printable
+from paceline.files.bounded import open_file
+from paceline.files.found import sha256_of
 from paceline.files.histograms import with_percentiles
 from paceline.run import Run
 from paceline.servers.measured_run import to_run
@@ -62,7 +63,7 @@ def read_head(path: Path) -> str:
 
 def _content(path: Path, most_bytes: int) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             zipped = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
             file.seek(0)
             if not zipped:
@@ -135,9 +136,5 @@ def measure_dumps(before: Path | None, after: Path, *, model: str | None) -> Run
     """
     window = window_of_dumps(before, after, model=model)
     named = {after.name: after} if before is None else {f"before {before.name}": before, f"after {after.name}": after}
-    inputs = {name: _sha256(path) for name, path in named.items()}
+    inputs = {name: sha256_of(path) for name, path in named.items()}
     return with_percentiles(to_run(window, arm=None, inputs=inputs, window_s=None), window)
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paceline.errors import BadInputError, printable
+from paceline.files.bounded import open_file
 from paceline.run import Arm, Run
 from paceline.verdict import Caution
 
@@ -53,7 +54,7 @@ def sha256_of(path: Path) -> str:
 
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise BadInputError(f"cannot read {printable(str(path))}: {error.strerror or type(error).__name__}") from error

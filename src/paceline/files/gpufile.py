@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import BadInputError, UnknownNameError, printable
+from paceline.files.bounded import read_bounded
 from paceline.forecast.shapes import known_gpus
 from paceline.hardware import Dtype, Gpu
 
@@ -23,14 +24,15 @@ __all__ = ["read_gpu"]
 LARGEST_BYTES = 64 * 1024
 NEEDED = ("name", "memory_bytes", "bandwidth_bytes_per_s", "flops_per_s")
 KEYS = (*NEEDED, "roofline_norm", "source")
-LEAST_NORM, MOST_NORM = 1.0, 10.0
+# From a microcontroller to a building full of accelerators: what lies outside was written in another unit.
+POSSIBLE = {"memory_bytes": (1e3, 1e18), "bandwidth_bytes_per_s": (1e3, 1e18), "flops_per_s": (1e3, 1e24), "roofline_norm": (1, 10)}
 
 
 def read_gpu(path: Path) -> Gpu:
     """The hardware that a file states.
 
     Raises:
-        BadInputError: it cannot be read, is no such TOML, a value is none, or its name is that of a GPU in the table.
+        BadInputError: it cannot be read, is no such TOML, a value is none or impossible, or its name is that of a GPU in the table.
         UnknownNameError: a key or dtype that means nothing here.
 
     """
@@ -50,33 +52,32 @@ def read_gpu(path: Path) -> Gpu:
     for each in peaks:
         if each not in list(Dtype):
             raise UnknownNameError("dtype", each, [dtype.value for dtype in Dtype])
-    norm = _number(stated["roofline_norm"], f"{shown}: roofline_norm") if "roofline_norm" in stated else None
-    if norm is not None and not LEAST_NORM <= norm <= MOST_NORM:
-        raise BadInputError(f"{shown}: roofline_norm = {norm!r} is not between {LEAST_NORM:g} and {MOST_NORM:g}")
+    for key in ("memory_bytes", "bandwidth_bytes_per_s", *(("roofline_norm",) if "roofline_norm" in stated else ())):
+        _need_possible(stated[key], f"{shown}: {key}", POSSIBLE[key])
+    for each, peak in peaks.items():
+        _need_possible(peak, f"{shown}: flops_per_s.{each}", POSSIBLE["flops_per_s"])
+    norm = stated.get("roofline_norm")
     return Gpu(
         name=name,
-        memory_bytes=_number(stated["memory_bytes"], f"{shown}: memory_bytes"),
-        bandwidth_bytes_per_s=_number(stated["bandwidth_bytes_per_s"], f"{shown}: bandwidth_bytes_per_s"),
-        flops_per_s={Dtype(each): _number(peak, f"{shown}: flops_per_s") for each, peak in peaks.items()},
+        memory_bytes=float(stated["memory_bytes"]),
+        bandwidth_bytes_per_s=float(stated["bandwidth_bytes_per_s"]),
+        flops_per_s={Dtype(each): float(peak) for each, peak in peaks.items()},
         source=str(stated.get("source", path.name)),
-        roofline_norm=norm,
+        roofline_norm=None if norm is None else float(norm),
     )
 
 
 def _stated(path: Path, shown: str) -> dict[str, Any]:
+    content = read_bounded(path, what="the hardware", most_bytes=LARGEST_BYTES, remedy="give a TOML file of a few lines")
     try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_BYTES + 1)
-        if len(content) > LARGEST_BYTES:
-            raise BadInputError(f"{shown} is larger than {LARGEST_BYTES // 1024} KiB; a few lines are enough")
         return tomllib.loads(content.decode("utf-8"))
-    except OSError as error:
-        raise BadInputError(f"{shown} cannot be read: {error.strerror or type(error).__name__}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadInputError(f"{shown} is no TOML: {printable(str(error))}") from error
 
 
-def _number(value: object, what: str) -> float:
+def _need_possible(value: object, what: str, between: tuple[float, float]) -> None:
+    least, most = between
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadInputError(f"{what} = {printable(value)} is no number")
-    return float(value)
+    if not least <= value <= most:  # NaN is not either
+        raise BadInputError(f"{what} = {printable(value)} is not between {least:g} and {most:g}")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from paceline.errors import BadInputError, printable
+from paceline.files.bounded import opener
 from paceline.files.json_array import ArrayCutter
 from paceline.files.read_report import ReadReport, Unusable
 
@@ -71,17 +72,18 @@ def opened(path: Path) -> Iterator[Source]:
     """The open file, unpacked where it is gzip.
 
     Raises:
-        BadInputError: there is no such file, it is a directory, it may not be read, it is empty or binary.
+        BadInputError: there is no such file, it is a directory, a device or a named pipe, it may not be read, it is empty or binary.
 
     """
     try:
-        counted = CountedFile(path)
+        counted = CountedFile(path, opener=opener)
     except IsADirectoryError:
         raise BadInputError(f"{printable(str(path))} is a directory; name the files in it") from None
     except FileNotFoundError:
         raise BadInputError(f"{printable(str(path))}: there is no such file; check the path") from None
     except (OSError, ValueError) as fault:
-        raise BadInputError(f"{printable(str(path))} cannot be opened: {fault}; check its permissions") from None
+        why = fault.strerror if isinstance(fault, OSError) else str(fault)
+        raise BadInputError(f"{printable(str(path))} cannot be opened: {why}; check what it is, and its permissions") from None
     with counted, io.BufferedReader(counted, CHUNK_BYTES) as plain:
         packed = plain.peek(2)[:2] == GZIP_MAGIC
         with gzip.GzipFile(fileobj=plain) if packed else plain as stream:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import BadInputError, printable
+from paceline.files.bounded import read_bounded
 
 __all__ = ["read_model_config"]
 
@@ -20,13 +21,7 @@ def read_model_config(path: Path) -> dict[str, Any]:
     """
     file = path / "config.json" if path.is_dir() else path
     shown = printable(str(file))
-    try:
-        with file.open("rb") as source:
-            content = source.read(MOST_BYTES + 1)
-    except OSError as fault:
-        raise BadInputError(f"the model configuration {shown} cannot be read: {fault.strerror}") from None
-    if len(content) > MOST_BYTES:
-        raise BadInputError(f"{shown} is larger than {MOST_BYTES} bytes; give the model's config.json, not its weights")
+    content = read_bounded(file, what="the model configuration", most_bytes=MOST_BYTES, remedy="give the model's config.json")
     try:
         config = json.loads(content)
     except (ValueError, RecursionError) as fault:

@@ -14,11 +14,12 @@ import numpy as np
 
 from paceline.checkpoint import Checkpoint, TargetIds, TokenTable
 from paceline.errors import BadInputError, is_count, printable
+from paceline.files.bounded import need_file, open_file, read_bounded
 from paceline.files.found import sha256_of
 from paceline.files.modelconfig import read_model_config
 from paceline.files.safetensors_header import SafetensorsFile, read_header, read_whole_numbers
 
-__all__ = ["read_checkpoint", "read_weight_headers", "weights_fingerprint"]
+__all__ = ["need_readable_folder", "read_checkpoint", "read_weight_headers", "weights_fingerprint"]
 
 INDEX, WHOLE, ANY = "model.safetensors.index.json", "model.safetensors", "*.safetensors"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -30,6 +31,7 @@ MOST_TOKENIZER_BYTES = 128 << 20
 LARGEST_TOKEN = 1 << 31
 VOCABULARIES = ("tokenizer.json", "vocab.json")
 SENTENCEPIECE = "tokenizer.model"
+TEMPLATES, TEXTS = "additional_chat_templates", (".json", ".jinja", ".model", ".txt")
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
@@ -85,11 +87,29 @@ def weights_fingerprint(folder: Path) -> str:
     for each in read_weight_headers(folder):
         size = each.path.stat().st_size
         digest.update(f"{each.path.name} {size}".encode())
-        with each.path.open("rb") as file:
+        with open_file(each.path) as file:
             for block in range(FINGERPRINT_BLOCKS):
                 file.seek(size * block // FINGERPRINT_BLOCKS)
                 digest.update(file.read(FINGERPRINT_BLOCK_BYTES))
     return digest.hexdigest()
+
+
+def need_readable_folder(folder: Path) -> None:
+    """Nothing, where a library that opens what it likes in a model's folder finds files that end, and texts of a size that texts have.
+
+    Raises:
+        BadInputError: a file is a device or a pipe, cannot be read, or is larger; with its name.
+
+    """
+    for each in sorted(place for inside in (folder, folder / TEMPLATES) if inside.is_dir() for place in inside.iterdir()):
+        if each.is_dir() or not each.exists():  # a link to nothing is no file to anybody
+            continue
+        try:
+            need_file(each)
+        except OSError as fault:
+            raise BadInputError(f"{printable(str(each))} cannot be read: {fault.strerror}") from None
+        if each.suffix in TEXTS and each.stat().st_size > MOST_TOKENIZER_BYTES:
+            raise BadInputError(f"{printable(str(each))} is larger than {MOST_TOKENIZER_BYTES >> 20} MiB; download it again")
 
 
 def _files(folder: Path) -> tuple[Path, ...]:
@@ -150,17 +170,11 @@ def _json(path: Path, *, most: int) -> Any:
         BadInputError: it cannot be read, is larger, or is no JSON.
 
     """
-    shown = printable(path.name)
+    content = read_bounded(path, what="the model's", most_bytes=most, remedy="download it again")
     try:
-        with path.open("rb") as file:
-            content = file.read(most + 1)
-        if len(content) > most:
-            raise BadInputError(f"{shown} is larger than {most} bytes, more than such a file needs")
         return json.loads(content)
-    except OSError as fault:
-        raise BadInputError(f"{shown} cannot be read: {fault.strerror}") from None
     except (ValueError, RecursionError) as fault:
-        raise BadInputError(f"{shown} is not JSON: {printable(str(fault))}") from None
+        raise BadInputError(f"{printable(path.name)} is not JSON: {printable(str(fault))}") from None
 
 
 def _target_ids(files: Iterable[SafetensorsFile]) -> TargetIds | None:

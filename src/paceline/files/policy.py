@@ -23,6 +23,7 @@ from typing import Any
 
 from paceline.decide.claims import parse_claim
 from paceline.errors import BadInputError, UnknownNameError, printable
+from paceline.files.bounded import read_bounded
 from paceline.stats.goodput import Slo
 from paceline.verdict import Claim
 
@@ -54,13 +55,7 @@ def read_policy(path: Path) -> StatedPolicy:
         UnknownNameError: a key or metric that is none; the message names the nearest.
 
     """
-    try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_BYTES + 1)
-    except OSError as error:
-        raise BadInputError(f"cannot read the policy {printable(str(path))}: {error.strerror or type(error).__name__}") from error
-    if len(content) > LARGEST_BYTES:
-        raise BadInputError(f"the policy {printable(path.name)} is larger than {LARGEST_BYTES // 1024} KiB; a few claims are enough")
+    content = read_bounded(path, what="the policy", most_bytes=LARGEST_BYTES, remedy="give a TOML file with a few claims")
     return policy_from_toml(content, name=path.name)
 
 

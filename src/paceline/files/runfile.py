@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import BadInputError, UnknownNameError, printable
+from paceline.files.bounded import read_bounded
 from paceline.files.whole import write_text
 from paceline.latency import Detail, Ended, RequestTiming
 from paceline.run import Arm, Evidence, Load, Outcome, Provenance, RequestRecord, Run, Summary
@@ -30,6 +31,7 @@ from paceline.verdict import Caution
 __all__ = ["RUN_SCHEMA", "read_run", "run_from_json", "run_to_json", "write_run"]
 
 RUN_SCHEMA = "paceline.run/1"
+MOST_BYTES = 1 << 30  # a million requests with their chunks
 
 LARGEST = sys.float_info.max
 LARGEST_WHOLE = 2**63 - 1
@@ -74,11 +76,11 @@ def read_run(path: Path) -> Run:
         BadInputError: the file cannot be read, is cut off, or is no run of this schema.
 
     """
+    content = read_bounded(path, what="the run", most_bytes=MOST_BYTES, remedy="give a run file")
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"cannot read {printable(path.name)}: {getattr(error, 'strerror', None) or 'it is no UTF-8 text'}") from error
-    return run_from_json(text, name=path.name)
+        return run_from_json(content.decode("utf-8"), name=path.name)
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"cannot read {printable(path.name)}: it is no UTF-8 text") from error
 
 
 def run_to_json(run: Run) -> str:

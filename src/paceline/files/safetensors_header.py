@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from paceline.checkpoint import BITS_OF_DTYPE, TensorHeader
 from paceline.errors import BadInputError, is_count, printable
+from paceline.files.bounded import open_file
 
 __all__ = ["SafetensorsFile", "read_header", "read_whole_numbers"]
 
@@ -47,7 +48,7 @@ def read_header(path: Path) -> SafetensorsFile:
     """
     shown = printable(path.name)
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             text = _header_text(file, size, shown)
     except OSError as fault:
@@ -116,7 +117,7 @@ def read_whole_numbers(file: SafetensorsFile, name: str) -> npt.NDArray[np.int64
     if tensor.dtype not in WHOLE or len(tensor.shape) != 1 or tensor.elements > MOST_NUMBERS:
         return None
     try:
-        with file.path.open("rb") as opened:
+        with open_file(file.path) as opened:
             opened.seek(file.begins[name])
             data = opened.read(tensor.stored_bytes)
     except OSError as fault:

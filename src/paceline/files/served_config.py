@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from paceline.errors import BadInputError, printable
+from paceline.files.bounded import read_bounded
 from paceline.servers.command_line import image_engine, long_spelling, served_command, served_script, stated_block
 from paceline.servers.served_config import ENGINES, ServedConfig
 
@@ -75,18 +76,11 @@ def read_served_configs(source: Path | str, *, engine: str | None) -> tuple[Serv
 
 
 def _read(path: Path) -> str:
-    shown = printable(str(path))
-    try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise BadInputError(f"cannot read the configuration {shown}: {error.strerror or type(error).__name__}") from error
-    if len(content) > MOST_BYTES:
-        raise BadInputError(f"{shown} is larger than {MOST_BYTES} bytes; give the server's configuration alone")
+    content = read_bounded(path, what="the configuration", most_bytes=MOST_BYTES, remedy="give the server's configuration alone")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadInputError(f"{shown} is no text in UTF-8: byte {error.start} is {content[error.start]:#04x}") from None
+        raise BadInputError(f"{printable(str(path))} is no text in UTF-8: byte {error.start} is {content[error.start]:#04x}") from None
 
 
 def _in_text(text: str, engine: str | None, where: str) -> list[ServedConfig]:

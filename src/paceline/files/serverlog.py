@@ -4,13 +4,13 @@ A log is recognised by a line among the first MiB that only that server writes, 
 echoed requests and are passed over.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 from paceline.errors import BadInputError, printable
+from paceline.files.found import sha256_of
 from paceline.files.lines import Source, opened, raw_lines
 from paceline.run import Run
 from paceline.servers.llamacpp import log as llamacpp
@@ -62,7 +62,7 @@ def read_server_log(path: Path) -> Run:
         NoEvidenceError: a log without statistics.
 
     """
-    inputs: Mapping[str, str] = {path.name: _sha256(path)}
+    inputs: Mapping[str, str] = {path.name: sha256_of(path)}
     with opened(path) as source:
         lines = _lines(source)
         head = list(_head(lines))
@@ -99,8 +99,3 @@ def _head(lines: Iterator[str]) -> Iterator[str]:
 
 def _dialect(lines: Iterable[str]) -> _Dialect | None:
     return next((each for line in lines for each in DIALECTS if each.owns(line)), None)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import BadInputError, NoEvidenceError, printable
+from paceline.files.bounded import read_bounded
 from paceline.traffic.exchange import END_OF_SEQUENCE, Exchange, Message, TokenStream
 
 __all__ = ["CHAT_TEMPLATE", "Tokenizer", "has_token_ids", "load_tokenizer", "prompt_tokens", "render", "to_stream"]
@@ -59,13 +60,7 @@ def load_tokenizer(path: Path | None) -> Tokenizer:
     if path is None:
         return Tokenizer(name=FALLBACK_NAME, is_fallback=True, library=None)
     file = path / TOKENIZER_FILE if path.is_dir() else path
-    try:
-        with file.open("rb") as source:
-            content = source.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as fault:
-        raise BadInputError(f"the tokenizer {printable(str(file))} cannot be read: {fault}; give a {TOKENIZER_FILE}") from None
-    if len(content) > MOST_BYTES:
-        raise BadInputError(f"the tokenizer {printable(str(file))} is larger than {MOST_BYTES} bytes; give a {TOKENIZER_FILE}")
+    content = read_bounded(file, what="the tokenizer", most_bytes=MOST_BYTES, remedy=f"give a {TOKENIZER_FILE}")
     name = f"{file.name} sha256:{hashlib.sha256(content).hexdigest()}"
     return Tokenizer(name=name, is_fallback=False, library=_loaded(file, content))
 

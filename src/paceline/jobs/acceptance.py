@@ -12,6 +12,7 @@ from typing import Any
 
 from paceline.decide.comparability import synthetic_cautions
 from paceline.errors import BadInputError, NoEvidenceError, UnknownNameError, is_count, printable
+from paceline.files.bounded import read_bounded
 from paceline.files.runfile import read_run
 from paceline.forecast.acceptance_model import RangedAcceptance, exactly, extrapolated
 from paceline.forecast.profiles import Profile, known_profiles, profile
@@ -38,6 +39,7 @@ SAME_KIND = {
 STAND_IN = "chat"
 REPLAYED = {Method.NGRAM: "n-gram drafts", Method.SUFFIX: "suffix drafts (shorter ones are charged as K long)"}
 MOST_BYTES = 64 << 20
+PRINTED = "give what replay or measure printed with --json, or a run file"
 PRINTED_BY = {"paceline.replay": Evidence.REPLAYED, "paceline.measure": Evidence.MEASURED, "paceline.simulate": Evidence.SIMULATED}
 
 
@@ -294,17 +296,13 @@ def _need_method(path: Path, document: Mapping[str, Any], method: Method) -> Non
 
 
 def _document(path: Path) -> dict[str, Any]:
+    content = read_bounded(path, what="acceptance in", most_bytes=MOST_BYTES, remedy=PRINTED)
     try:
-        with path.open("rb") as source:
-            content = source.read(MOST_BYTES + 1)
-        document = None if len(content) > MOST_BYTES else json.loads(content)
-    except (OSError, ValueError, RecursionError) as fault:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as fault:
         raise BadInputError(f"acceptance cannot be read from {printable(str(path))}: {printable(str(fault))}") from None
     if not isinstance(document, dict):
-        raise BadInputError(
-            f"{printable(str(path))} is no JSON object of at most {MOST_BYTES >> 20} MiB; give what replay or measure printed with --json, "
-            "or a run file"
-        )
+        raise BadInputError(f"{printable(str(path))} is no JSON object; {PRINTED}")
     return document
 
 

@@ -10,6 +10,7 @@ A training folder:
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -19,8 +20,9 @@ import torch
 
 import paceline
 from paceline.engine.checkpoint import open_checkpoint
+from paceline.engine.config_sizes import nested_size
 from paceline.engine.eagle3 import eagle3_config, load_eagle3
-from paceline.engine.peers import find_peers
+from paceline.engine.peers import Peers, find_peers
 from paceline.engine.replay import Replayed, by_chance, head_replay, model_replay, walk
 from paceline.engine.speculators_data import data_set_library, final_gain, write_speculators_data
 from paceline.engine.states import Conversation
@@ -31,10 +33,11 @@ from paceline.engine.train_eagle3.training import Lesson, Settings, train
 from paceline.engine.train_eagle3.vocabulary import DraftVocabulary, draft_vocabulary
 from paceline.engine.unroll import is_named
 from paceline.errors import BadInputError, printable
+from paceline.files.folder_lock import only_writer
 from paceline.files.modelconfig import read_model_config
 from paceline.files.modeldir import weights_fingerprint
 from paceline.files.whole import make_folder, remove_unfinished, write_text
-from paceline.jobs.target_states import LogAsked, SeenLog, see_log
+from paceline.jobs.target_states import STATES, Bar, LogAsked, SeenLog, Step, see_log
 from paceline.report.head_page import head_html
 from paceline.report.heads import epoch_dict
 from paceline.servers.eagle_head import default_auxiliary_layers
@@ -49,8 +52,6 @@ CURVES_SCHEMA = "paceline.eagle3-curves/1"
 SCALED_CONVERSATIONS = 64
 REPLAY_ROWS = 16
 LEAST_CONVERSATIONS = 4
-Step = Callable[[str], None]
-Bar = Callable[[str, float | None], Callable[[float], None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,12 @@ def train_head(asked: HeadAsked, out: Path, *, resume: bool, step: Step, bar: Ba
     peers = find_peers()
     if not peers.is_first:
         step, bar = _unheard, _unseen
-    prepared = _prepared(asked, out, resume=resume, step=step, bar=bar)
+    with _training_alone(out, peers, resume=resume):
+        return _trained(asked, out, peers, step=step, bar=bar)
+
+
+def _trained(asked: HeadAsked, out: Path, peers: Peers, *, step: Step, bar: Bar) -> TrainedHead | None:
+    prepared = _prepared(asked, out, step=step, bar=bar)
     target, vocabulary = prepared.seen.target, prepared.vocabulary
     config = read_model_config(asked.log.target)
     sizes = head_config(config, aux_layers=prepared.layers, draft_vocab=vocabulary.ids.shape[0], intermediate=asked.intermediate)
@@ -164,16 +170,18 @@ def prepare_for_speculators(asked: HeadAsked, out: Path, data: Path, *, resume: 
     peers = find_peers()
     if not peers.is_first:
         step, bar = _unheard, _unseen
-    prepared = _prepared(asked, out, resume=resume, step=step, bar=bar)
-    if not peers.is_first:
-        return None
-    step(f"writing to {data.name}")
-    conversations = [*prepared.training, *prepared.held_out]
-    rng = np.random.default_rng(asked.settings.seed)
-    write_speculators_data(conversations, prepared.vocabulary, vocab=prepared.seen.target.vocab, gain=gain, folder=data, rng=rng)
+    with _training_alone(out, peers, resume=resume):
+        prepared = _prepared(asked, out, step=step, bar=bar)
+        if not peers.is_first:
+            return None
+        step(f"writing to {data.name}")
+        conversations = [*prepared.training, *prepared.held_out]
+        rng = np.random.default_rng(asked.settings.seed)
+        write_speculators_data(conversations, prepared.vocabulary, vocab=prepared.seen.target.vocab, gain=gain, folder=data, rng=rng)
     return SpeculatorsData(
         rows=len(conversations),
         answer_tokens=sum(each.tokens.shape[0] - each.prompt_tokens for each in conversations),
+        left_out=prepared.seen.left_out,
         longest_tokens=max(each.tokens.shape[0] - 1 for each in conversations),
         draft_vocab=prepared.vocabulary.ids.shape[0],
         coverage=prepared.vocabulary.coverage,
@@ -182,15 +190,31 @@ def prepare_for_speculators(asked: HeadAsked, out: Path, data: Path, *, resume: 
     )
 
 
-def _prepared(asked: HeadAsked, out: Path, *, resume: bool, step: Step, bar: Bar) -> _Prepared:
+@contextmanager
+def _training_alone(out: Path, peers: Peers, *, resume: bool) -> Iterator[None]:
+    """A block in which this training alone writes into its folder, and into the states that may be linked from there."""
     if out.exists() and any(out.iterdir()) and not resume:
         raise BadInputError(f"{printable(str(out))} is not empty; give --resume to go on with the training in it, or another folder")
-    peers = find_peers()
-    if peers.is_first:
-        remove_unfinished(out)
-    peers.wait()
-    make_folder(out / WORK)
-    seen = see_log(asked.log, aux_layers=asked.aux_layers, folder=out / WORK, step=step, progress=bar("answering", None))
+    peers.wait()  # or the first process had made the folder before another looks
+    with ExitStack() as held:
+        if peers.is_first:
+            for each in (out, out / WORK / STATES):
+                held.enter_context(_only_writer(each, verb="train-eagle3", option="--out"))
+            remove_unfinished(out)
+        peers.wait()
+        yield
+
+
+@contextmanager
+def _only_writer(folder: Path, *, verb: str, option: str) -> Iterator[None]:
+    """As `only_writer`, of a folder that is made where there is none."""
+    make_folder(folder)
+    with only_writer(folder, verb=verb, option=option):
+        yield
+
+
+def _prepared(asked: HeadAsked, out: Path, *, step: Step, bar: Bar) -> _Prepared:
+    seen = see_log(asked.log, readers=(), aux_layers=asked.aux_layers, folder=out / WORK, step=step, bar=bar)
     training, held_out = _split(seen, share=asked.held_out, seed=asked.settings.seed)
     answers = (each.tokens[each.prompt_tokens :] for each in training)
     return _Prepared(
@@ -212,6 +236,7 @@ def _told(prepared: _Prepared, weights: Mapping[str, torch.Tensor], curves: tupl
         aux_layers=prepared.layers,
         conversations=len(prepared.training),
         held_out_conversations=len(prepared.held_out),
+        left_out=prepared.seen.left_out,
         answer_tokens=prepared.answer_tokens,
         inputs=prepared.seen.inputs,
     )
@@ -275,14 +300,19 @@ def neural_replay(
     """
     aux = None
     if drafting.method is Method.EAGLE3:
-        target_layers = int(read_model_config(asked.target)["num_hidden_layers"])
-        aux = eagle3_config(read_model_config(drafting.draft), target_layers=target_layers).aux_layers
-    seen = see_log(asked, aux_layers=aux, folder=folder, step=step, progress=bar("answering", None))
-    usable = (each for each in seen.conversations() if each.tokens.shape[0] - each.prompt_tokens > 1)
-    step(f"replaying {drafting.draft.name}")
-    groups: dict[str, list[AcceptanceCounts]] = {}
-    for each in _replayed(seen, usable, drafting):
-        groups.setdefault(seen.exchanges[each.number].segment, []).append(walk(each, drafting.draft_tokens))
+        target_layers = nested_size(open_checkpoint(asked.target).config, "num_hidden_layers")
+        aux = eagle3_config(open_checkpoint(drafting.draft).config, target_layers=target_layers).aux_layers
+    # A head's own positions are not its limit: servers give it the target's.
+    readers = (drafting.draft,) if drafting.method is Method.DRAFT_MODEL else ()
+    with _only_writer(folder / STATES, verb="replay", option="--states"):
+        seen = see_log(asked, readers=readers, aux_layers=aux, folder=folder, step=step, bar=bar)
+        usable = (each for each in seen.conversations() if each.tokens.shape[0] - each.prompt_tokens > 1)
+        step(f"replaying {drafting.draft.name}")
+        progress = bar("replaying", seen.kept)
+        groups: dict[str, list[AcceptanceCounts]] = {}
+        for each in _replayed(seen, usable, drafting):
+            groups.setdefault(seen.exchanges[each.number].segment, []).append(walk(each, drafting.draft_tokens))
+            progress(1)
     inputs = {**seen.inputs, drafting.draft.resolve().name: weights_fingerprint(drafting.draft)}
     return {name: tuple(counts) for name, counts in sorted(groups.items())}, replace(seen, inputs=inputs)
 

@@ -12,6 +12,7 @@ from time import perf_counter
 import torch
 
 from paceline.engine.chat import Chat, load_chat
+from paceline.engine.checkpoint import longest_context
 from paceline.engine.drafters.draft_model import ModelDrafter
 from paceline.engine.drafters.drafter import Drafter
 from paceline.engine.drafters.eagle import EagleDrafter
@@ -54,10 +55,11 @@ class Generating:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Engine:
-    """A target with its tokenizer."""
+    """A target with its tokenizer, and the tokens of prompt and answer that it can read (None: it does not say)."""
 
     target: Target
     chat: Chat
+    longest_tokens: int | None
 
     def prompt_tokens(self, text: str, *, raw: bool) -> tuple[int, ...]:
         """A prompt as tokens: as one user's message in the model's chat template, or as it is.
@@ -87,7 +89,7 @@ def load_engine(folder: Path, *, dtype: str, device: str) -> Engine:
         torch.empty(0, device=place)
     except (RuntimeError, AssertionError) as fault:
         raise BadInputError(f"no device {printable(device)} here: {printable(str(fault))}") from None
-    return Engine(load_target(folder, dtype=DTYPES[dtype], device=place), load_chat(folder))
+    return Engine(load_target(folder, dtype=DTYPES[dtype], device=place), load_chat(folder), longest_context(folder))
 
 
 def load_drafter(asked: Generating, target: Target) -> Drafter | None:
@@ -123,19 +125,44 @@ def write(
     positions: int,
     seed: int,
     on_text: Callable[[str], None],
+    progress: Callable[[float], None],
 ) -> tuple[list[Written], float]:
-    """The prompts' outputs, written side by side, and the seconds that it took. `on_text` gets the first one's text as it is written."""
+    """The prompts' outputs, written side by side, and the seconds that it took.
+
+    `on_text` gets the first one's text as it is written, `progress` the tokens written since it was last called: `most_tokens` per prompt
+    in all, for an output that ends before counts as whole.
+
+    Raises:
+        BadInputError: a prompt and its output have more tokens than the target has positions.
+
+    """
     made = [Generation(engine.prompt_tokens(prompt, raw=raw)) for prompt in prompts]
+    for number, each in enumerate(made, 1):
+        _need_room(engine, number, len(each.prompt), most_tokens)
     chances = [Generated(seed + number) for number in range(len(made))]
     shown, started_at = 0, perf_counter()
     stops = engine.chat.end_ids
     for emission in generate(engine.target, drafter, made, sampling=sampling, most_tokens=most_tokens, stops=stops, chances=chances):
+        own = made[emission.sequence]
+        progress(len(emission.tokens) + (most_tokens - len(own.output) if own.stopped else 0))
         if emission.sequence == 0 and not (text := engine.chat.text(made[0].output)).endswith(UNFINISHED):
             on_text(text[shown:])
             shown = len(text)
     seconds = perf_counter() - started_at
     written = [_written(engine, prompt, each, positions, drafted=drafter is not None) for prompt, each in zip(prompts, made, strict=True)]
     return written, seconds
+
+
+def _need_room(engine: Engine, number: int, prompt_tokens: int, most_tokens: int) -> None:
+    longest = engine.longest_tokens
+    if longest is None or prompt_tokens + most_tokens <= longest:
+        return
+    room = longest - prompt_tokens
+    remedy = f"give --max-tokens up to {room}" if room > 0 else "give a shorter prompt"
+    raise BadInputError(
+        f"prompt {number} of {prompt_tokens:,} tokens and --max-tokens {most_tokens} are more than the target's {longest:,} positions; "
+        f"{remedy}"
+    )
 
 
 def _written(engine: Engine, prompt: str, made: Generation, positions: int, *, drafted: bool) -> Written:

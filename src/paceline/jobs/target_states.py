@@ -5,7 +5,7 @@ replayed on the very same tokens.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import torch
 
 from paceline.engine.answers import Asked, Decoding, answer_all
 from paceline.engine.chat import Chat, load_chat
+from paceline.engine.checkpoint import longest_context
 from paceline.engine.peers import Peers, find_peers
 from paceline.engine.sharded_target import ShardedTarget, load_sharded_target
 from paceline.engine.states import Conversation, StatesFolder, open_states
@@ -26,11 +27,13 @@ from paceline.servers.eagle_head import default_auxiliary_layers
 from paceline.traffic.exchange import Exchange
 from paceline.traffic.segments import segment_rule
 
-__all__ = ["LogAsked", "SeenLog", "see_log"]
+__all__ = ["Bar", "LogAsked", "SeenLog", "Step", "see_log"]
 
 SHARD_CONVERSATIONS = 128
 ROWS = 64
 STATES, ANSWERS = "states", "answers.jsonl"
+Step = Callable[[str], None]
+Bar = Callable[[str, float | None], Callable[[float], None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +62,25 @@ class LogAsked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeenLog:
-    """A log whose states are on disk: its exchanges in order, the target that read them, and where the shards are."""
+    """A log whose states are on disk.
+
+    Attributes:
+        exchanges: all of the log, in order.
+        target: that read them.
+        states: where the shards are.
+        shards: how many.
+        kept: exchanges whose states are there.
+        left_out: why the others are not, None where there are none.
+        inputs: SHA-256 by file name.
+
+    """
 
     exchanges: tuple[Exchange, ...]
     target: Target
     states: StatesFolder
     shards: int
+    kept: int
+    left_out: str | None
     inputs: dict[str, str]
 
     def conversations(self) -> Iterator[Conversation]:
@@ -73,12 +89,11 @@ class SeenLog:
             yield from self.states.read(shard)
 
 
-def see_log(
-    asked: LogAsked, *, aux_layers: tuple[int, ...] | None, folder: Path, step: Callable[[str], None], progress: Callable[[float], None]
-) -> SeenLog:
+def see_log(asked: LogAsked, *, readers: Sequence[Path], aux_layers: tuple[int, ...] | None, folder: Path, step: Step, bar: Bar) -> SeenLog:
     """Have the target answer what is not answered yet, and keep its states at `aux_layers` (None: the usual three) in `folder`.
 
-    `progress` gets conversations done, `step` is told what begins.
+    An exchange that is longer than the target, or one of the other `readers` of its tokens, has positions for is left out. `step` is told
+    what begins, `bar` makes a progress bar of a name and a total.
 
     Raises:
         BadInputError: the target or a log cannot be used, or `folder` holds another log's states.
@@ -89,11 +104,7 @@ def see_log(
     target = _target(asked, peers)
     chat = load_chat(asked.target)
     layers = aux_layers or default_auxiliary_layers(target.layers)
-    strange = next((each for each in layers if not 0 <= each <= target.layers), None)
-    if strange is not None:
-        raise BadInputError(
-            f"layer {strange} is none of {printable(asked.target.name)}'s {target.layers}; give other --aux-layers, or a head made for it"
-        )
+    _need_layers(layers, asked.target, target.layers)
     rule = segment_rule(name=asked.segment_rule, field=asked.segment_field)
     exchanges = tuple(read_chat_logs(asked.logs, segment=rule, progress=None))
     inputs = file_hashes(asked.logs)
@@ -107,19 +118,52 @@ def see_log(
         "shard_conversations": SHARD_CONVERSATIONS,
     }
     states = open_states(folder / STATES, settings)
-    questions = [_asked(number, each, chat, logged_answers=asked.logged_answers) for number, each in enumerate(exchanges)]
+    every = [_asked(number, each, chat, logged_answers=asked.logged_answers) for number, each in enumerate(exchanges)]
+    questions, left_out = _short_enough(every, asked, longest=longest_context(asked.target, *readers))
+    if left_out is not None:
+        step(left_out)
     shards = [questions[at : at + SHARD_CONVERSATIONS] for at in range(0, len(questions), SHARD_CONVERSATIONS)]
     decoding = Decoding(hidden_layers=layers, end_ids=chat.end_ids, max_tokens=asked.max_tokens, rows=ROWS, kept=torch.bfloat16)
-    step(f"{asked.target.name} answers {len(questions)} prompts")
-    answer_all(target, shards, states, decoding, peers=peers, progress=progress)
+    step(f"{asked.target.name} {'reads' if asked.logged_answers else 'answers'} {len(questions):,} prompts")
+    own = sum(map(len, peers.share(shards)))
+    answer_all(target, shards, states, decoding, peers=peers, progress=bar("answering", own))
     if isinstance(target, ShardedTarget):
         target.help_others()
     peers.wait()
     inputs[asked.target.resolve().name] = fingerprint
-    seen = SeenLog(exchanges=exchanges, target=target, states=states, shards=len(shards), inputs=inputs)
+    seen = SeenLog(
+        exchanges=exchanges,
+        target=target,
+        states=states,
+        shards=len(shards),
+        kept=len(questions),
+        left_out=left_out,
+        inputs=inputs,
+    )
     if peers.is_first:
         _write_answers(seen, chat, folder / ANSWERS)
     return seen
+
+
+def _need_layers(layers: Sequence[int], target: Path, of: int) -> None:
+    strange = next((each for each in layers if not 0 <= each <= of), None)
+    if strange is not None:
+        raise BadInputError(f"layer {strange} is none of {printable(target.name)}'s {of}; give other --aux-layers, or a head made for it")
+
+
+def _short_enough(every: list[Asked], asked: LogAsked, *, longest: int | None) -> tuple[list[Asked], str | None]:
+    """Those of which prompt and answer, the longest that the target may give, are no longer; and what is said of the others."""
+    if longest is None:
+        return every, None
+    kept = [each for each in every if len(each.prompt) + (asked.max_tokens if each.answer is None else len(each.answer)) <= longest]
+    if len(kept) == len(every):
+        return every, None
+    what = "prompt and answer" if asked.logged_answers else f"prompt and --max-tokens {asked.max_tokens}"
+    many = f"{len(every) - len(kept):,} of {len(every):,} conversations"
+    said = f"{many} are left out: {what} are more than the {longest:,} positions of the models"
+    if not kept:
+        raise NoEvidenceError(said)
+    return kept, said
 
 
 def _target(asked: LogAsked, peers: Peers) -> Target:

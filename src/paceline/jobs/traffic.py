@@ -14,6 +14,7 @@ import numpy as np
 
 from paceline.data.tables import DEMO_TRAFFIC, sha256, table
 from paceline.errors import BadInputError, NoEvidenceError, printable
+from paceline.files.bounded import open_file
 from paceline.files.chatlog import ChatLog, demo_exchanges, read_chat_logs
 from paceline.files.read_report import ReadReport
 from paceline.files.recognise import kind_of
@@ -164,7 +165,7 @@ def file_hashes(files: Iterable[Path]) -> dict[str, str]:
         while name in hashes:  # two folders may each have a log of one name
             name += "'"
         digest = hashlib.sha256()
-        with file.open("rb") as source:
+        with open_file(file) as source:
             while block := source.read(HASHED_BYTES):
                 digest.update(block)
         hashes[name] = digest.hexdigest()

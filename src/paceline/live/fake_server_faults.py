@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from paceline.errors import BadInputError, UnknownNameError, is_count, printable
+from paceline.files.bounded import read_bounded
 
 __all__ = ["Fault", "Faults", "KINDS", "NO_FAULTS", "faults_in_header", "read_faults"]
 
@@ -92,14 +93,11 @@ def read_faults(path: Path) -> Faults:
 
     """
     name = printable(str(path))
+    content = read_bounded(path, what="the list of faults", most_bytes=MOST_BYTES, remedy="give a TOML file of faults")
     try:
-        with path.open("rb") as source:
-            content = source.read(MOST_BYTES + 1)
-        document = tomllib.loads(content.decode("utf-8")) if len(content) <= MOST_BYTES else None
-    except (OSError, ValueError, RecursionError) as fault:
+        document = tomllib.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as fault:
         raise BadInputError(f"faults cannot be read from {name}: {printable(str(fault))}") from None
-    if document is None:
-        raise BadInputError(f"{name} is longer than {MOST_BYTES >> 20} MiB, which no list of faults is")
     for key in document:
         if key not in ("seed", "fault"):
             raise UnknownNameError(f"key of {name}", key, ("seed", "fault"))

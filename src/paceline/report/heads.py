@@ -43,6 +43,7 @@ def head_dict(head: TrainedHead) -> dict[str, Any]:
         "aux_layers": list(head.aux_layers),
         "conversations": head.conversations,
         "held_out_conversations": head.held_out_conversations,
+        "left_out": head.left_out,
         "answer_tokens": head.answer_tokens,
         "best": epoch_dict(head.best),
         "epochs": [epoch_dict(each) for each in head.curves],
@@ -65,13 +66,19 @@ def head_text(body: Mapping[str, Any], *, out: str) -> str:
     caution = (
         f"! {body['held_out_conversations']} conversations held out cannot tell epochs apart; give more traffic or a larger --held-out"
     )
-    return "\n".join([columns(HEAD, rows), "", *told, *([caution] if few else [])])
+    cautions = [*([caution] if few else []), *_left_out(body["left_out"])]
+    return "\n".join([columns(HEAD, rows), "", *told, *cautions])
+
+
+def _left_out(why: str | None) -> list[str]:
+    return [] if why is None else [f"! {why}"]
 
 
 def speculators_dict(data: SpeculatorsData) -> dict[str, Any]:
     """What was prepared for the speculators library."""
     return {
         "rows": data.rows,
+        "left_out": data.left_out,
         "answer_tokens": data.answer_tokens,
         "longest_tokens": data.longest_tokens,
         "draft_vocab": data.draft_vocab,
@@ -90,6 +97,7 @@ def speculators_text(data: SpeculatorsData, *, target: str, folder: str) -> str:
             "",
             f"  speculators train --speculator-type eagle3 --verifier-name-or-path {quote(target)} --data-path {quote(folder)} \\",
             f"    --draft-vocab-size {data.draft_vocab} --target-layer-ids {layers} --on-missing raise --save-path checkpoints",
+            *_left_out(data.left_out),
         )
     )
 

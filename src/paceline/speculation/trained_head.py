@@ -55,6 +55,7 @@ class TrainedHead:
         aux_layers: layers of the target that it reads, index k after k layers.
         conversations: trained on.
         held_out_conversations: that judged the epochs.
+        left_out: why conversations of the log are in neither, None where all are in one.
         answer_tokens: of the conversations trained on.
         inputs: SHA-256 by file name.
 
@@ -68,6 +69,7 @@ class TrainedHead:
     aux_layers: tuple[int, ...]
     conversations: int
     held_out_conversations: int
+    left_out: str | None
     answer_tokens: int
     inputs: Mapping[str, str]
 
@@ -78,6 +80,7 @@ class SpeculatorsData:
 
     Attributes:
         rows: one per answer.
+        left_out: why conversations of the log have no row, None where all have.
         answer_tokens: of all rows.
         longest_tokens: of a row.
         draft_vocab: tokens that the head will be able to draft.
@@ -88,6 +91,7 @@ class SpeculatorsData:
     """
 
     rows: int
+    left_out: str | None
     answer_tokens: int
     longest_tokens: int
     draft_vocab: int

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.engine.config_sizes import stated_size
 from paceline.engine.decoder_layer import AttentionParts
 from paceline.engine.eagle3 import Eagle3Config, Eagle3Head
 from paceline.engine.llama import llama_shape
@@ -28,7 +29,7 @@ def head_config(target: Mapping[str, Any], *, aux_layers: Sequence[int], draft_v
     return Eagle3Config(
         shape=shape if intermediate is None else replace(shape, intermediate=intermediate),
         target_hidden=shape.hidden,
-        vocab=int(target["vocab_size"]),
+        vocab=stated_size(target, "vocab_size"),
         draft_vocab=draft_vocab,
         aux_layers=tuple(aux_layers),
         norm_before_residual=False,

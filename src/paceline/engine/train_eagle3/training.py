@@ -32,12 +32,14 @@ from paceline.engine.replay import Replayed, head_replay, starting_places, walk
 from paceline.engine.states import Conversation, save_whole
 from paceline.engine.unroll import Batch, batch_of, is_named, unroll
 from paceline.errors import BadInputError, printable
+from paceline.files.bounded import need_file
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.trained_head import Epoch, best_epoch
 
 __all__ = ["Lesson", "Settings", "Trainee", "folded", "held_out_counts", "loss_of", "train"]
 
-SCHEMA = "paceline.eagle3-training/2"
+SCHEMA = "paceline.eagle3-training/3"
+REMEDY = "to go on, or choose another folder for --out"
 PROGRESS = "progress.safetensors"
 LONGEST_NORM = 1.0
 BETAS = (0.9, 0.95)
@@ -59,7 +61,7 @@ class Settings:
         draft_tokens: K, at which held-out acceptance chooses the best epoch.
         learning_rate: of AdamW, at its peak.
         weight_decay: of AdamW, on matrices.
-        decay: weight of a pass relative to the one before.
+        pass_decay: weight of a pass relative to the one before.
         elsewhere: weight of places where no step would start, relative to those where one would.
         average: of the weights, how much of the moving average an update keeps.
         save_every: updates between two states kept on disk.
@@ -73,7 +75,7 @@ class Settings:
     draft_tokens: int
     learning_rate: float
     weight_decay: float
-    decay: float
+    pass_decay: float
     elsewhere: float
     average: float
     save_every: int
@@ -125,7 +127,7 @@ def loss_of(trainee: Trainee, lesson: Lesson, conversations: Sequence[Conversati
     for number, each in enumerate(unroll(trainee.head, lesson.embedding, batch, draft_tokens=settings.passes, accept=is_named)):
         # The j-th draft of a step is judged where the first one of the j-th step behind it is: both are of one answer.
         entropy = -(wanted[each.steps + number] * functional.log_softmax(each.drafted.logits, dim=-1)).sum(-1)
-        counted = lesson.can_draft[each.drafted.wanted] * settings.decay**number
+        counted = lesson.can_draft[each.drafted.wanted] * settings.pass_decay**number
         runs[each.steps] += each.hit
         losses.append((each.steps, entropy * counted))
     weights = torch.full((steps,), settings.elsewhere, device=runs.device)
@@ -278,6 +280,7 @@ class _Run:
         kept = {
             "schema": SCHEMA,
             "settings": asdict(self.settings),
+            "conversations": self._conversations(),
             "updates": self.updates,
             "loss_sum": self.loss_sum,
             "seconds": self.seconds,
@@ -295,6 +298,7 @@ class _Run:
         if not self.file.exists():
             return
         try:
+            need_file(self.file)
             with safe_open(self.file, framework="pt") as opened:
                 kept = json.loads(opened.metadata()["paceline"])
                 held = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118 - not a dictionary
@@ -304,15 +308,31 @@ class _Run:
             raise BadInputError(
                 f"{printable(str(self.file))} is {printable(kept.get('schema'))}, not {SCHEMA}; delete it to start the training anew"
             )
-        for name, value in asdict(self.settings).items():
-            if kept["settings"].get(name) != value:
-                raise BadInputError(
-                    f"{printable(str(self.file))} is of a training with {name} {printable(kept['settings'].get(name))}, not "
-                    f"{printable(value)}; give the same settings, or delete it to start anew"
-                )
+        self._need_same(kept)
         self._load(held)
         self.updates, self.loss_sum, self.seconds = int(kept["updates"]), float(kept["loss_sum"]), float(kept["seconds"])
         self.curve = [_epoch(each) for each in kept["curve"]]
+
+    def _need_same(self, kept: Mapping[str, Any]) -> None:
+        """Nothing, where what was kept was trained as it is asked now, on the same conversations."""
+        asked = asdict(self.settings)
+        differing = {each: kept["settings"].get(each) for each in asked if kept["settings"].get(each) != asked[each]}
+        if differing:
+            before = " ".join(f"--{each.replace('_', '-')} {printable(value)}" for each, value in differing.items())
+            now = ", ".join(printable(asked[each]) for each in differing)
+            raise BadInputError(f"the training in {self._place} has {before}, not {now}; repeat the command with {before} {REMEDY}")
+        if kept["conversations"] != self._conversations():
+            raise BadInputError(
+                f"the training in {self._place} has {kept['conversations']} conversations to learn from and held out, not "
+                f"{self._conversations()}; repeat the command with the same --held-out {REMEDY}"
+            )
+
+    @property
+    def _place(self) -> str:
+        return printable(str(self.file.parent))
+
+    def _conversations(self) -> list[int]:
+        return [len(self.lesson.training), len(self.lesson.held_out)]
 
     def _load(self, held: Mapping[str, Tensor]) -> None:
         for name, parameter in self.named.items():
@@ -353,8 +373,7 @@ def train(
 ) -> tuple[dict[str, Tensor], tuple[Epoch, ...]]:
     """The best epoch's weights as published, and the curves; goes on from what `folder` holds of this training.
 
-    `progress` gets the updates done since it was last called, `each_epoch` the best
-    epoch's weights and the curves so far.
+    `progress` gets the updates done since it was last called, `each_epoch` the best epoch's weights and the curves so far.
 
     Raises:
         BadInputError: `folder` holds a training with other settings, or cannot be written to.
