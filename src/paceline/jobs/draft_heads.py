@@ -20,7 +20,7 @@ import torch
 import paceline
 from paceline.engine.checkpoint import open_checkpoint
 from paceline.engine.eagle3 import eagle3_config, load_eagle3
-from paceline.engine.peers import find_peers
+from paceline.engine.peers import Peers, find_peers
 from paceline.engine.replay import Replayed, by_chance, head_replay, model_replay, walk
 from paceline.engine.speculators_data import data_set_library, final_gain, write_speculators_data
 from paceline.engine.states import Conversation
@@ -101,7 +101,7 @@ class _Prepared:
     @property
     def answer_tokens(self) -> int:
         """Trained on in an epoch."""
-        return sum(each.tokens.shape[0] - each.prompt_tokens for each in self.training)
+        return sum(each.answer_tokens for each in self.training)
 
 
 def train_head(asked: HeadAsked, out: Path, *, resume: bool, step: Step, bar: Bar) -> TrainedHead | None:
@@ -115,8 +115,7 @@ def train_head(asked: HeadAsked, out: Path, *, resume: bool, step: Step, bar: Ba
 
     """
     peers = find_peers()
-    if not peers.is_first:
-        step, bar = _unheard, _unseen
+    step, bar = _heard(peers, step, bar)
     prepared = _prepared(asked, out, resume=resume, step=step, bar=bar)
     target, vocabulary = prepared.seen.target, prepared.vocabulary
     config = read_model_config(asked.log.target)
@@ -162,8 +161,7 @@ def prepare_for_speculators(asked: HeadAsked, out: Path, data: Path, *, resume: 
         raise BadInputError(f"{printable(str(data))} is not empty; give --for-speculators another folder")
     gain = final_gain(open_checkpoint(asked.log.target))
     peers = find_peers()
-    if not peers.is_first:
-        step, bar = _unheard, _unseen
+    step, bar = _heard(peers, step, bar)
     prepared = _prepared(asked, out, resume=resume, step=step, bar=bar)
     if not peers.is_first:
         return None
@@ -173,7 +171,7 @@ def prepare_for_speculators(asked: HeadAsked, out: Path, data: Path, *, resume: 
     write_speculators_data(conversations, prepared.vocabulary, vocab=prepared.seen.target.vocab, gain=gain, folder=data, rng=rng)
     return SpeculatorsData(
         rows=len(conversations),
-        answer_tokens=sum(each.tokens.shape[0] - each.prompt_tokens for each in conversations),
+        answer_tokens=sum(each.answer_tokens for each in conversations),
         longest_tokens=max(each.tokens.shape[0] - 1 for each in conversations),
         draft_vocab=prepared.vocabulary.ids.shape[0],
         coverage=prepared.vocabulary.coverage,
@@ -219,7 +217,7 @@ def _told(prepared: _Prepared, weights: Mapping[str, torch.Tensor], curves: tupl
 
 def _split(seen: SeenLog, *, share: float, seed: int) -> tuple[list[Conversation], list[Conversation]]:
     """Conversations to train on, and others held out; all turns of one line of the log are on one side."""
-    usable = [each for each in seen.conversations() if each.tokens.shape[0] - each.prompt_tokens > 1]
+    usable = [each for each in seen.conversations() if each.answer_tokens > 1]
     lines = [seen.exchanges[each.number].id.rpartition(".")[0] for each in usable]
     names = sorted(set(lines))
     if len(names) < LEAST_CONVERSATIONS:
@@ -250,12 +248,9 @@ def _untold(_best: Mapping[str, torch.Tensor], _points: Sequence[Epoch]) -> None
     """What a process does after an epoch that another tells of."""
 
 
-def _unheard(_said: str) -> None:
-    """What a process says of whose work another tells."""
-
-
-def _unseen(_name: str, _total: float | None) -> Callable[[float], None]:
-    return lambda _done: None
+def _heard(peers: Peers, step: Step, bar: Bar) -> tuple[Step, Bar]:
+    """How this process tells of its work; not at all, where another tells of what both do."""
+    return (step, bar) if peers.is_first else (lambda _said: None, lambda _name, _total: lambda _done: None)
 
 
 def neural_replay(
@@ -278,7 +273,7 @@ def neural_replay(
         target_layers = int(read_model_config(asked.target)["num_hidden_layers"])
         aux = eagle3_config(read_model_config(drafting.draft), target_layers=target_layers).aux_layers
     seen = see_log(asked, aux_layers=aux, folder=folder, step=step, progress=bar("answering", None))
-    usable = (each for each in seen.conversations() if each.tokens.shape[0] - each.prompt_tokens > 1)
+    usable = (each for each in seen.conversations() if each.answer_tokens > 1)
     step(f"replaying {drafting.draft.name}")
     groups: dict[str, list[AcceptanceCounts]] = {}
     for each in _replayed(seen, usable, drafting):
