@@ -41,7 +41,9 @@ from paceline.forecast.engine_cost import EngineCost
 SPREAD = 0.1  # of ln ρ between rows that a triple should explain
 # The intercept of EAGLE in vllm-project/vllm#20780, .62 ms, less the .3 ms by which verifying takes longer there: the kernels price that.
 STATED_OVERHEAD_S = 0.0003
-START = Prior(EngineCost(STATED_OVERHEAD_S, draft_scale=1.0, efficiency=1.0), overhead_sd=1.0, draft_sd=0.5, efficiency_sd=0.1)
+START = Prior(
+    EngineCost(STATED_OVERHEAD_S, draft_scale=1.0, efficiency=1.0, arithmetic=1.0), overhead_sd=1.0, draft_sd=0.5, efficiency_sd=0.1
+)
 FAMILY_SD = 0.6  # of the prior's, for a family around all rows together
 LITTLE_SAID = 0.25
 PRIOR_PREFILL_SLOWDOWN = 0.1
@@ -279,7 +281,7 @@ def of_trees(rows: Sequence[Row], found: Mapping[str, Any]) -> dict[str, Any]:
 
     Their error is that of the fit itself: one source each, there is nothing to leave out.
     """
-    start = EngineCost(**{name: found["all"][name] for name in ("overhead_s", "draft_scale", "efficiency")})
+    start = EngineCost(**{name: found["all"][name] for name in ("overhead_s", "draft_scale", "efficiency")}, arithmetic=1.0)
     learnt = {}
     for engine in sorted({row.engine for row in rows} - {UNSTATED, *found}):
         own = [row for row in rows if row.engine == engine and row.gpus == 1]

@@ -339,6 +339,8 @@ def test_a_terminal_that_cannot_show_greek_gets_an_escape(encoding: str) -> None
         (["rollout", "--out", ""], "no place"),
         (["simulate", "--max-requests", "1000000000"], "max_requests"),
         (["simulate", "--token-budget", "99999999999999999999"], "--token-budget"),
+        (["generate", "--target", "x", "--threads", "5000"], "'5000' is above 4096"),
+        (["train-eagle3", "log", "--target", "x", "--out", "y", "--passes", "257"], "'257' is above 256"),
         (["forecast", "--draft-tokens", "10000000"], "256"),
         (["forecast", "--tree", "3,1,1", "--acceptance-length", "2"], "cannot reach depth"),
         (["gate", "a", "b", "--confidence", "1e-300"], "confidence"),

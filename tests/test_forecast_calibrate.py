@@ -34,7 +34,7 @@ TARGET = model("llama-3.1-8b")
 H100 = Placement(gpu=gpu("h100"), gpus=1, dtype=Dtype.BF16)
 HEAD = eagle_head(TARGET)
 HAND = Terms(plain_s=0.006, verify_s=0.007, engine_s=0.001, draft_s=0.002, prefill_s=0.0, output_tokens=0, requests=4, draft_tokens=3)
-ENGINE = EngineCost(overhead_s=0.001, draft_scale=1.5, efficiency=0.5)
+ENGINE = EngineCost(overhead_s=0.001, draft_scale=1.5, efficiency=0.5, arithmetic=1.0)
 WIDE = Prior(uncalibrated(1), 2.0, 2.0, 2.0)
 
 
@@ -102,7 +102,7 @@ def test_whole_requests_have_a_prefill() -> None:
 @settings(max_examples=15, deadline=None)
 def test_a_triple_comes_back_from_what_it_produced(overhead: float, draft: float, efficiency: float, requests: int) -> None:
     """Then the fit answers for a concurrency and a K that it never saw, within 3 %."""
-    truth = EngineCost(overhead_s=overhead, draft_scale=draft, efficiency=efficiency)
+    truth = EngineCost(overhead_s=overhead, draft_scale=draft, efficiency=efficiency, arithmetic=1.0)
     points = [seen(priced(setting(*each)), truth) for each in ((1, 2), (requests, 2), (1, 5))]
     found = calibrate(points, prior=WIDE, spread=0.01, prefill_slowdown=0.0)
     assert found.error < 0.02
@@ -112,7 +112,7 @@ def test_a_triple_comes_back_from_what_it_produced(overhead: float, draft: float
 
 def test_two_points_are_enough_and_their_reach_is_kept() -> None:
     """What two short runs say, at two concurrencies."""
-    truth = EngineCost(overhead_s=0.002, draft_scale=1.6, efficiency=0.9)
+    truth = EngineCost(overhead_s=0.002, draft_scale=1.6, efficiency=0.9, arithmetic=1.0)
     found = calibrate(
         [seen(priced(setting(1, 3)), truth), seen(priced(setting(32, 3)), truth)], prior=WIDE, spread=0.02, prefill_slowdown=0.0
     )

@@ -25,7 +25,7 @@ from paceline.speculation.method import Method
 from paceline.stats.decode_pace import decode_pace
 from paceline.workload import Request, Workload
 
-TRUE = EngineCost(overhead_s=0.0006, draft_scale=1.8, efficiency=0.8)
+TRUE = EngineCost(overhead_s=0.0006, draft_scale=1.8, efficiency=0.8, arithmetic=1.0)
 PROMPT, OUTPUT = 500, 200
 TOLERANCE = 0.03
 

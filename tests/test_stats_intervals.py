@@ -99,15 +99,36 @@ def test_identical_requests_give_a_limited_ratio_wilsons_width_and_an_unlimited_
     assert (same.low, same.high) == (1.5, 1.5)
 
 
-def test_one_odd_request_leaves_the_open_end_unknown_or_cut_at_the_limit() -> None:
-    """Where most draws have no spread, they must not stand for certainty."""
+def test_one_odd_request_leaves_the_open_end_unknown_or_takes_wilsons() -> None:
+    """Where most draws have no spread, they must not stand for certainty, nor 0 and 1 for what nine requests can show."""
     odd = np.r_[np.zeros(8), 1.0]
     unlimited = ratio_of_sums(odd, np.ones(9), largest=None, confidence=0.95, rng=rng())
     limited = ratio_of_sums(odd, np.ones(9), largest=1.0, confidence=0.95, rng=rng())
     assert unlimited.high is None
-    assert limited.high == 1.0
     assert unlimited.low is None, "a ratio of nothing is no bound"
-    assert limited.low == 0.0
+    one_in_nine = wilson(successes=1, n=9, confidence=0.95)
+    assert (limited.low, limited.high) == (one_in_nine.low, one_in_nine.high)
+
+
+def test_requests_of_unequal_length_count_as_fewer_equal_ones() -> None:
+    """Eight short requests beside a long one are not nine trials: weights 1 · 8 and 8 are (16)² / (8 + 64) = 3.6 equal ones, 3 whole."""
+    lengths = np.r_[np.ones(8), 8.0]
+    every = ratio_of_sums(lengths, lengths, largest=1.0, confidence=0.95, rng=rng())
+    assert every.low == wilson(successes=3, n=3, confidence=0.95).low
+
+
+@given(st.integers(8, 30), st.integers(0, 2**32))
+@settings(max_examples=15, deadline=None)
+def test_a_share_that_is_neither_none_nor_all_has_ends_within(n: int, seed: int) -> None:
+    """Few conversations cannot show that a draft is never or always accepted."""
+    draws = np.random.default_rng(seed)
+    drafts = draws.integers(1, 20, n).astype(np.float64)
+    accepted = np.minimum(np.round(draws.beta(0.2, 0.2, n) * drafts), drafts)
+    accepted[:2] = 0.0, drafts[1]
+    found = ratio_of_sums(accepted, drafts, largest=1.0, confidence=0.95, rng=draws)
+    assert found.low is not None
+    assert found.high is not None
+    assert 0 < found.low <= found.value <= found.high < 1
 
 
 def test_bootstrap_t_agrees_with_students_t_for_plain_means() -> None:

@@ -14,11 +14,11 @@ from paceline.cli.options import (
     not_negative,
     positive,
     positive_int,
+    positive_int_to,
     tree,
     whole_number,
 )
 from paceline.cli.replica_options import add_suffix
-from paceline.errors import printable
 from paceline.speculation.method import Method
 
 __all__ = ["add_verbs"]
@@ -80,7 +80,9 @@ def _add_generate(verbs: Verbs) -> None:
     running = parser.add_argument_group("running")
     running.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help="of all weights (default float32)")
     running.add_argument("--device", default="cpu", metavar="NAME", help="where: cpu, cuda, cuda:1, … (default cpu)")
-    running.add_argument("--threads", type=_thread_count, default=None, metavar="N", help="threads on a CPU (default: torch's own choice)")
+    running.add_argument(
+        "--threads", type=positive_int_to(MOST_THREADS), default=None, metavar="N", help="threads on a CPU (default: torch's own choice)"
+    )
     add_seed(parser)
     add_json(parser)
 
@@ -101,11 +103,3 @@ def _generate(options: argparse.Namespace) -> int:
     from paceline.cli.drafting import run_generate
 
     return run_generate(options)
-
-
-def _thread_count(text: str) -> int:
-    """Threads, as many as a machine can have."""
-    value = positive_int(text)
-    if value > MOST_THREADS:
-        raise argparse.ArgumentTypeError(f"{printable(text)} threads are more than {MOST_THREADS}")
-    return value

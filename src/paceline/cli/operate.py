@@ -3,12 +3,12 @@
 import argparse
 from pathlib import Path
 
+from paceline.cli.acceptance_options import add_acceptance
 from paceline.cli.engine_options import add_any_engine, add_emitted
 from paceline.cli.experiment import add_policy
 from paceline.cli.launch_options import add_launch
 from paceline.cli.options import (
     Verbs,
-    add_acceptance,
     add_hardware,
     add_json,
     add_method,

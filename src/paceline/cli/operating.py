@@ -4,9 +4,10 @@ import argparse
 import json
 import sys
 
+from paceline.cli.acceptance_options import asked_acceptance
 from paceline.cli.experimenting import EXIT_CODES, policy_inputs, policy_of
 from paceline.cli.launch_options import END_S, launch_program
-from paceline.cli.options import asked_acceptance, reading, scenario_asked
+from paceline.cli.options import reading, scenario_asked
 from paceline.cli.output import answer, arguments, envelope, progress, say
 from paceline.cli.predicting import simulation_plan
 from paceline.errors import BadInputError

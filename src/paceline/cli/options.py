@@ -12,17 +12,14 @@ from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import BadInputError, printable
-from paceline.forecast.trees import RankAcceptance, tree_acceptance
 from paceline.hardware import Dtype
 from paceline.simulate.replica import Rejection
-from paceline.speculation.acceptance import Acceptance
 from paceline.speculation.method import Method, Tree
 
 __all__ = [
     "SegmentShare",
     "VLLM_SUFFIX",
     "Verbs",
-    "add_acceptance",
     "add_draws",
     "add_hardware",
     "add_json",
@@ -32,7 +29,6 @@ __all__ = [
     "add_simulation",
     "add_traffic",
     "add_verb",
-    "asked_acceptance",
     "counts",
     "duration",
     "finite",
@@ -41,17 +37,16 @@ __all__ = [
     "place",
     "positive",
     "positive_int",
+    "positive_int_to",
     "probabilities",
     "reading",
     "scenario_asked",
     "segment_share",
-    "stated_acceptance",
     "tree",
     "whole_number",
 ]
 
 if TYPE_CHECKING:
-    from paceline.jobs.acceptance import AskedAcceptance
     from paceline.jobs.scenario import Asked
     from paceline.jobs.traffic import Reading
 
@@ -119,6 +114,18 @@ def positive_int(text: str) -> int:
     return value
 
 
+def positive_int_to(most: int) -> Callable[[str], int]:
+    """A parser of whole numbers from 1 to `most`."""
+
+    def bounded(text: str) -> int:
+        value = positive_int(text)
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{printable(text)} is above {most}, the most there can be")
+        return value
+
+    return bounded
+
+
 def whole_number(text: str) -> int:
     """A whole number from 0 on."""
     return 0 if text.strip() == "0" else positive_int(text)
@@ -167,14 +174,6 @@ def segment_share(text: str) -> SegmentShare:
     if len(parts) != 3 or not parts[0]:
         raise argparse.ArgumentTypeError(f"{printable(text)} is not NAME:SHARE:ALPHA, as in chat:.7:.65")
     return SegmentShare(parts[0], fraction(parts[1]), fraction(parts[2]))
-
-
-def segment_alpha(text: str) -> tuple[str, float]:
-    """`code:.4`."""
-    name, colon, alpha = text.rpartition(":")
-    if not colon or not name:
-        raise argparse.ArgumentTypeError(f"{printable(text)} is not NAME:ALPHA, as in code:.4")
-    return name, fraction(alpha)
 
 
 def tree(text: str) -> Tree:
@@ -245,69 +244,6 @@ def add_ngram(group: Any) -> None:
     """Lengths that prompt lookup matches."""
     group.add_argument("--ngram-min", type=positive_int, default=2, metavar="N", help="shortest n-gram that counts as a match (default 2)")
     group.add_argument("--ngram-max", type=positive_int, default=4, metavar="N", help="longest n-gram looked for, first (default 4)")
-
-
-def add_acceptance(parser: argparse.ArgumentParser) -> None:
-    """Acceptance, always typed."""
-    whole = parser.add_argument_group("acceptance (at most one of the first six; without any, a labelled profile of the method)")
-    group = whole.add_mutually_exclusive_group()
-    group.add_argument("--alpha", type=fraction, help="accepted / drafted tokens at the given draft length")
-    group.add_argument("--conditional", type=fraction, metavar="B", help="acceptance given that all before were accepted")
-    group.add_argument("--survival", type=probabilities, metavar="S1,S2,…", help="share of drafts accepted up to each position")
-    group.add_argument("--acceptance-length", type=positive, metavar="T", help="tokens per drafted step, bonus included")
-    group.add_argument(
-        "--rank-acceptance", type=probabilities, metavar="P1,P2,…", help="chance that a node's best, second best, … child is accepted"
-    )
-    group.add_argument("--acceptance-from", type=Path, metavar="FILE", help="JSON that replay or measure printed, or a run file")
-    whole.add_argument(
-        "--segment-alpha", type=segment_alpha, action="append", default=[], metavar="NAME:ALPHA", help="accepted / drafted of one segment"
-    )
-
-
-def stated_acceptance(options: argparse.Namespace) -> tuple[Acceptance, str] | None:
-    """What was typed, as acceptance at the draft length, with its label; None where nothing was.
-
-    Raises:
-        BadInputError: a survival vector shorter than the draft length, α of a tree, or an impossible value.
-
-    """
-    k = options.draft_tokens if options.tree is None else options.tree.depth
-    if options.rank_acceptance is not None:
-        return by_rank(options.rank_acceptance, options.tree, draft_tokens=k)
-    if options.alpha is not None and options.tree is not None:
-        raise BadInputError(
-            f"--alpha {options.alpha:g} with --tree: accepted over drafted nodes says nothing across shapes; state --rank-acceptance or "
-            "--acceptance-length"
-        )
-    if options.alpha is not None:
-        return Acceptance.from_alpha(options.alpha, draft_tokens=k), f"stated: α = {options.alpha:g} at K = {k}"
-    if options.conditional is not None:
-        return Acceptance.from_conditional(options.conditional, draft_tokens=k), f"stated: conditional acceptance {options.conditional:g}"
-    if options.acceptance_length is not None:
-        stated = Acceptance.from_acceptance_length(options.acceptance_length, draft_tokens=k)
-        return stated, f"stated: acceptance length {options.acceptance_length:g} at K = {k}"
-    if options.survival is not None:
-        if len(options.survival) != k:
-            width = "--draft-tokens" if options.tree is None else "the depth of --tree"
-            raise BadInputError(f"--survival has {len(options.survival)} positions but {width} is {k}; give one per drafted token")
-        return Acceptance(survival=options.survival, coverage=1.0), f"stated: survival {', '.join(f'{s:g}' for s in options.survival)}"
-    return None
-
-
-def by_rank(ranks: tuple[float, ...], shape: Tree | None, *, draft_tokens: int) -> tuple[Acceptance, str]:
-    """Acceptance by rank, on every level alike, as that of the tree, or of the chain of first ranks where there is no tree."""
-    stated = RankAcceptance.alike(ranks, depth=draft_tokens)
-    return (
-        stated.chain if shape is None else tree_acceptance(stated, shape),
-        f"stated: ranks {', '.join(f'{each:g}' for each in ranks)} on each of {draft_tokens} levels",
-    )
-
-
-def asked_acceptance(options: argparse.Namespace) -> "AskedAcceptance":
-    """All that was said about acceptance."""
-    from paceline.jobs.acceptance import AskedAcceptance
-
-    return AskedAcceptance(typed=stated_acceptance(options), file=options.acceptance_from, segment_alphas=dict(options.segment_alpha))
 
 
 def add_traffic(parser: argparse.ArgumentParser) -> None:

@@ -4,9 +4,9 @@ import argparse
 import os
 from pathlib import Path
 
+from paceline.cli.acceptance_options import add_acceptance
 from paceline.cli.options import (
     Verbs,
-    add_acceptance,
     add_hardware,
     add_json,
     add_method,

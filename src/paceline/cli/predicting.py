@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from paceline.cli.options import asked_acceptance, reading, scenario_asked
+from paceline.cli.acceptance_options import asked_acceptance
+from paceline.cli.options import reading, scenario_asked
 from paceline.cli.output import answer, progress
 from paceline.cli.replica_options import asked_lengths
 from paceline.errors import BadInputError, ascii_controls

@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
+from paceline.cli.acceptance_options import add_acceptance
 from paceline.cli.options import (
     Verbs,
-    add_acceptance,
     add_draws,
     add_hardware,
     add_json,

@@ -7,7 +7,8 @@ import json
 import signal
 from contextlib import suppress
 
-from paceline.cli.options import asked_acceptance, scenario_asked
+from paceline.cli.acceptance_options import asked_acceptance
+from paceline.cli.options import scenario_asked
 from paceline.cli.output import emit, envelope, say
 from paceline.cli.replica_options import asked_lengths
 from paceline.errors import BadInputError, ascii_controls

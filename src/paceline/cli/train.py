@@ -14,8 +14,8 @@ from paceline.cli.options import (
     place,
     positive,
     positive_int,
+    positive_int_to,
 )
-from paceline.errors import printable
 from paceline.speculation.method import MOST_DRAFT_TOKENS
 
 __all__ = ["add_answering", "add_verbs"]
@@ -74,9 +74,19 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--epochs", type=positive_int, default=10, metavar="N", help="passes over the conversations (default 10)")
     group.add_argument("--rows", type=positive_int, default=4, metavar="N", help="conversations per update (default 4)")
     group.add_argument(
-        "--passes", type=_draft_length, default=4, metavar="N", help="drafts per step that the head learns on its own output (default 4)"
+        "--passes",
+        type=positive_int_to(MOST_DRAFT_TOKENS),
+        default=4,
+        metavar="N",
+        help="drafts per step that the head learns on its own output (default 4)",
     )
-    group.add_argument("--draft-tokens", type=_draft_length, default=3, metavar="K", help="K at which the best epoch is chosen (default 3)")
+    group.add_argument(
+        "--draft-tokens",
+        type=positive_int_to(MOST_DRAFT_TOKENS),
+        default=3,
+        metavar="K",
+        help="K at which the best epoch is chosen (default 3)",
+    )
     group.add_argument("--learning-rate", type=positive, default=1e-3, metavar="R", help="AdamW's, at its peak (default .001)")
     group.add_argument("--weight-decay", type=not_negative, default=0.01, metavar="W", help="AdamW's, on matrices (default .01)")
     group.add_argument("--pass-decay", type=fraction, default=0.9, metavar="D", help="weight of a pass to the one before (default .9)")
@@ -92,11 +102,3 @@ def _train(options: argparse.Namespace) -> int:
     from paceline.cli.training import run_train_eagle3
 
     return run_train_eagle3(options)
-
-
-def _draft_length(text: str) -> int:
-    """Tokens drafted per step, as many as any engine drafts."""
-    value = positive_int(text)
-    if value > MOST_DRAFT_TOKENS:
-        raise argparse.ArgumentTypeError(f"{printable(text)} drafts per step are more than {MOST_DRAFT_TOKENS}")
-    return value

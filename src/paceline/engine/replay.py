@@ -136,7 +136,7 @@ def model_replay(
     Its only input is text, so one pass says what it drafts behind every place; drafts are named where `temperature` is None, else drawn.
     """
     for group in _grouped(conversations, rows):
-        asked = [Row(each.tokens[:-1], model.new_cache(), None, logits=each.tokens.shape[0] - 1 - each.prompt_tokens) for each in group]
+        asked = [Row(each.tokens[:-1], model.new_cache(), None, logits=each.answer_tokens - 1) for each in group]
         for each, said in zip(group, model.forward(asked, hidden_layers=()), strict=True):
             wanted = each.tokens[each.prompt_tokens + 1 :]
             if temperature is None:
@@ -176,7 +176,7 @@ def _cut(group: Sequence[Conversation], batch: Batch, runs: Tensor) -> Iterator[
 
 
 def _replayed(conversation: Conversation, runs: Tensor) -> Replayed:
-    output_tokens = conversation.tokens.shape[0] - conversation.prompt_tokens
+    output_tokens = conversation.answer_tokens
     return Replayed(
         number=conversation.number,
         runs=runs.numpy(),

@@ -66,6 +66,11 @@ class Conversation:
     aux: Tensor
     features: Tensor
 
+    @property
+    def answer_tokens(self) -> int:
+        """Tokens of the answer, the end of the sequence among them where the target ended it."""
+        return int(self.tokens.shape[0]) - self.prompt_tokens
+
 
 class StatesFolder:
     """The shards of one log under one target; `settings` say what they were made from."""

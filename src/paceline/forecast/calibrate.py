@@ -44,7 +44,7 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 COEFFICIENTS = ("overhead_s", "draft_scale", "efficiency")
 SMALL = 1e-4  # of a standard deviation, for a derivative
-KERNELS_ALONE = EngineCost(overhead_s=0.0, draft_scale=1.0, efficiency=1.0)
+KERNELS_ALONE = EngineCost(overhead_s=0.0, draft_scale=1.0, efficiency=1.0, arithmetic=1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class EngineCost:
     overhead_s: float
     draft_scale: float
     efficiency: float
-    arithmetic: float = 1.0
+    arithmetic: float
 
     def __post_init__(self) -> None:
         """Reject a negative overhead and a scale, efficiency or arithmetic that is not above 0.
@@ -52,9 +52,8 @@ class EngineCost:
 
 def uncalibrated(gpus: int) -> EngineCost:
     """The triple of data/step_cost.toml for one GPU or several: kernels as measured, draft passes as priced."""
-    return EngineCost(
-        overhead_s=coefficient("speculation_overhead_s" if gpus == 1 else "speculation_overhead_tp_s"), draft_scale=1.0, efficiency=1.0
-    )
+    overhead_s = coefficient("speculation_overhead_s" if gpus == 1 else "speculation_overhead_tp_s")
+    return EngineCost(overhead_s=overhead_s, draft_scale=1.0, efficiency=1.0, arithmetic=1.0)
 
 
 def published_error() -> float:
@@ -80,5 +79,5 @@ def engine_of_family(name: str) -> EngineCost:
     """
     for row in table("calibrations")["family"]:
         if row["engine"] == name:
-            return EngineCost(overhead_s=row["overhead_s"], draft_scale=row["draft_scale"], efficiency=row["efficiency"])
+            return EngineCost(overhead_s=row["overhead_s"], draft_scale=row["draft_scale"], efficiency=row["efficiency"], arithmetic=1.0)
     raise UnknownNameError("engine", name, known_families())

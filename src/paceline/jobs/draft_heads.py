@@ -9,7 +9,7 @@ A training folder:
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import ceil
@@ -102,7 +102,7 @@ class _Prepared:
     @property
     def answer_tokens(self) -> int:
         """Trained on in an epoch."""
-        return sum(each.tokens.shape[0] - each.prompt_tokens for each in self.training)
+        return sum(each.answer_tokens for each in self.training)
 
 
 def train_head(asked: HeadAsked, out: Path, *, resume: bool, step: Step, bar: Bar) -> TrainedHead | None:
@@ -116,8 +116,7 @@ def train_head(asked: HeadAsked, out: Path, *, resume: bool, step: Step, bar: Ba
 
     """
     peers = find_peers()
-    if not peers.is_first:
-        step, bar = _unheard, _unseen
+    step, bar = _heard(peers, step, bar)
     with _training_alone(out, peers, resume=resume):
         return _trained(asked, out, peers, step=step, bar=bar)
 
@@ -168,8 +167,7 @@ def prepare_for_speculators(asked: HeadAsked, out: Path, data: Path, *, resume: 
         raise BadInputError(f"{printable(str(data))} is not empty; give --for-speculators another folder")
     gain = final_gain(open_checkpoint(asked.log.target))
     peers = find_peers()
-    if not peers.is_first:
-        step, bar = _unheard, _unseen
+    step, bar = _heard(peers, step, bar)
     with _training_alone(out, peers, resume=resume):
         prepared = _prepared(asked, out, step=step, bar=bar)
         if not peers.is_first:
@@ -180,7 +178,7 @@ def prepare_for_speculators(asked: HeadAsked, out: Path, data: Path, *, resume: 
         write_speculators_data(conversations, prepared.vocabulary, vocab=prepared.seen.target.vocab, gain=gain, folder=data, rng=rng)
     return SpeculatorsData(
         rows=len(conversations),
-        answer_tokens=sum(each.tokens.shape[0] - each.prompt_tokens for each in conversations),
+        answer_tokens=sum(each.answer_tokens for each in conversations),
         left_out=prepared.seen.left_out,
         longest_tokens=max(each.tokens.shape[0] - 1 for each in conversations),
         draft_vocab=prepared.vocabulary.ids.shape[0],
@@ -244,7 +242,7 @@ def _told(prepared: _Prepared, weights: Mapping[str, torch.Tensor], curves: tupl
 
 def _split(seen: SeenLog, *, share: float, seed: int) -> tuple[list[Conversation], list[Conversation]]:
     """Conversations to train on, and others held out; all turns of one line of the log are on one side."""
-    usable = [each for each in seen.conversations() if each.tokens.shape[0] - each.prompt_tokens > 1]
+    usable = [each for each in seen.conversations() if each.answer_tokens > 1]
     lines = [seen.exchanges[each.number].id.rpartition(".")[0] for each in usable]
     names = sorted(set(lines))
     if len(names) < LEAST_CONVERSATIONS:
@@ -275,12 +273,9 @@ def _untold(_best: Mapping[str, torch.Tensor], _points: Sequence[Epoch]) -> None
     """What a process does after an epoch that another tells of."""
 
 
-def _unheard(_said: str) -> None:
-    """What a process says of whose work another tells."""
-
-
-def _unseen(_name: str, _total: float | None) -> Callable[[float], None]:
-    return lambda _done: None
+def _heard(peers: Peers, step: Step, bar: Bar) -> tuple[Step, Bar]:
+    """How this process tells of its work; not at all, where another tells of what both do."""
+    return (step, bar) if peers.is_first else (lambda _said: None, lambda _name, _total: lambda _done: None)
 
 
 def neural_replay(
@@ -306,7 +301,7 @@ def neural_replay(
     readers = (drafting.draft,) if drafting.method is Method.DRAFT_MODEL else ()
     with _only_writer(folder / STATES, verb="replay", option="--states"):
         seen = see_log(asked, readers=readers, aux_layers=aux, folder=folder, step=step, bar=bar)
-        usable = (each for each in seen.conversations() if each.tokens.shape[0] - each.prompt_tokens > 1)
+        usable = (each for each in seen.conversations() if each.answer_tokens > 1)
         step(f"replaying {drafting.draft.name}")
         progress = bar("replaying", seen.kept)
         groups: dict[str, list[AcceptanceCounts]] = {}

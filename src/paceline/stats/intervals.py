@@ -116,10 +116,12 @@ def ratios_of_sums(
 ) -> tuple[Estimate, ...]:
     """Each column's Σ numerator / Σ denominator, with bootstrap-t intervals from the same draws of requests.
 
-    Numerators and denominators are from 0 on. `largest` is the most that the ratio can be, None where there is no limit; ends are cut to
-    [0, largest], and where the lower end of an unlimited ratio above 0 reaches 0 it is None, for it bounds nothing. Fewer than 8 requests
-    leave both ends None. Where all requests have the very same ratio the draws have no spread: a
-    limited ratio then gets Wilson's interval with one trial per request (wide on purpose), an unlimited one the value itself.
+    Numerators and denominators are from 0 on. `largest` is the most that the ratio can be, None where there is no limit. Fewer than 8
+    requests leave both ends None. The draws tell too little where all requests have the very same ratio, and where an end falls on a limit
+    or beyond, as it does where most draws miss the few requests that differ. Such an end of a limited ratio is Wilson's, each request being
+    one trial of a share from 0 to largest: no requests spread more, so it is wide on purpose. Requests of unequal denominators count as
+    (Σ b)² / Σ b² equal ones (Kish, Survey Sampling, section 11.7). Of an unlimited ratio the ends are the value itself where all are the
+    same, and the lower one is None where it reaches 0, for it bounds nothing.
 
     Raises:
         NoEvidenceError: a column's denominators add up to 0.
@@ -134,8 +136,17 @@ def ratios_of_sums(
     errors = numerators - values * denominators
     widths = np.sqrt(n / (n - 1) * (errors**2).sum(axis=0)) / totals
     lows, highs = _studentized(errors, denominators, confidence=confidence, rng=rng)
+    trials = np.maximum(1, np.floor(totals**2 / (denominators**2).sum(axis=0) + ROUNDING)).astype(np.int64)
     return tuple(
-        _bounded(float(values[i]), width=float(widths[i]), ends=(float(lows[i]), float(highs[i])), top=top, confidence=confidence, n=n)
+        _bounded(
+            float(values[i]),
+            width=float(widths[i]),
+            ends=(float(lows[i]), float(highs[i])),
+            top=top,
+            trials=int(trials[i]),
+            confidence=confidence,
+            n=n,
+        )
         for i, top in enumerate(largest)
     )
 
@@ -160,20 +171,21 @@ def _studentized(
     return above, below
 
 
-def _bounded(value: float, *, width: float, ends: tuple[float, float], top: float | None, confidence: float, n: int) -> Estimate:
-    if width <= ROUNDING * max(value, ROUNDING):
-        if top is None:
-            return Estimate(value=value, low=value, high=value, confidence=confidence, n=n)
-        share = wilson(successes=min(1.0, value / top) * n, n=n, confidence=confidence)
-        assert share.low is not None
-        assert share.high is not None
-        return Estimate(value=value, low=min(value, share.low * top), high=max(value, share.high * top), confidence=confidence, n=n)
-    lowest = value - ends[0] * width
-    low = None if top is None and lowest <= 0 < value else min(value, max(0.0, lowest))
-    high = max(value, value - ends[1] * width)
-    if top is not None:
-        high = max(value, min(high, top))
-    return Estimate(value=value, low=low, high=high if isfinite(high) else None, confidence=confidence, n=n)
+def _bounded(
+    value: float, *, width: float, ends: tuple[float, float], top: float | None, trials: int, confidence: float, n: int
+) -> Estimate:
+    """The value with its ends; an end of a limited ratio that the draws do not hold within the limits is Wilson's, with so many trials."""
+    same = width <= ROUNDING * max(value, ROUNDING)
+    lowest, highest = (value, value) if same else (value - ends[0] * width, max(value, value - ends[1] * width))
+    if top is None:
+        low = None if not same and lowest <= 0 < value else min(value, max(0.0, lowest))
+        return Estimate(value=value, low=low, high=highest if isfinite(highest) else None, confidence=confidence, n=n)
+    share = wilson(successes=min(1.0, value / top) * trials, n=trials, confidence=confidence)
+    assert share.low is not None
+    assert share.high is not None
+    low = share.low * top if same or lowest <= 0 else lowest
+    high = share.high * top if same or highest >= top else highest
+    return Estimate(value=value, low=min(value, low), high=max(value, high), confidence=confidence, n=n)
 
 
 def resamples_for(n: int) -> int:

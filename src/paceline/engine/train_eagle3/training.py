@@ -251,7 +251,7 @@ class _Run:
 
     def end_epoch(self) -> None:
         """Judge the epoch, and keep its head if it is the best."""
-        tokens = sum(each.tokens.shape[0] - each.prompt_tokens for each in self.lesson.training)
+        tokens = sum(each.answer_tokens for each in self.lesson.training)
         point = Epoch(
             epoch=len(self.curve) + 1,
             updates=self.updates,
