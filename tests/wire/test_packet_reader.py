@@ -1,6 +1,7 @@
 """`live/packet_reader` over loopback sockets: when packets came, whatever kept the event loop, and how a connection ends."""
 
 import asyncio
+import os
 import socket
 import struct
 from collections.abc import AsyncIterator, Iterator
@@ -11,7 +12,7 @@ from time import perf_counter_ns
 import pytest
 
 from paceline.live.event_loop import run_in_loop
-from paceline.live.packet_reader import PacketReader
+from paceline.live.packet_reader import PacketReader, Source
 
 pytestmark = pytest.mark.skipif(not PacketReader.is_possible(), reason="packets are stamped on Linux, x86-64, and by compiled code")
 
@@ -22,15 +23,25 @@ class Heard:
 
     packets: list[tuple[int, bytes]] = field(default_factory=list)
     ends: list[OSError | None] = field(default_factory=list)
+    looks: int = 0
 
     def packet(self, at_ns: int, data: bytes) -> None:
         """Keep a packet."""
         self.packets.append((at_ns, data))
 
-    async def until(self, *, packets: int = 0, ends: int = 0) -> None:
+    def look(self) -> None:
+        """Count the looks."""
+        self.looks += 1
+
+    @property
+    def data(self) -> bytes:
+        """All bytes."""
+        return b"".join(data for _, data in self.packets)
+
+    async def until(self, *, packets: int = 0, ends: int = 0, looks: int = 0) -> None:
         """Wait for so many."""
         async with asyncio.timeout(10):
-            while len(self.packets) < packets or len(self.ends) < ends:
+            while len(self.packets) < packets or len(self.ends) < ends or self.looks < looks:
                 await asyncio.sleep(0)
 
 
@@ -143,5 +154,113 @@ def test_what_is_removed_is_read_no_more_and_may_be_removed_again() -> None:
                 await other.until(packets=1)
             reading.close()
         assert (heard.packets, other.packets[0][1]) == ([], b"in time")
+
+    run_in_loop(exchange())
+
+
+async def received(reading: PacketReader, source: Source, size: int) -> None:
+    """Wait until the thread has so many bytes."""
+    async with asyncio.timeout(10):
+        while reading.received_bytes(source) < size:
+            await asyncio.sleep(0)
+
+
+def test_a_packet_in_the_middle_waits_until_somebody_asks() -> None:
+    """Python at every packet costs more than reading it, and a time-out that does not ask calls a lively stream silent."""
+
+    async def exchange() -> None:
+        heard = Heard()
+        with connected() as (ours, theirs):
+            async with reader() as reading:
+                source = reading.add(ours.fileno(), packet=heard.packet, look=heard.look, end=heard.ends.append)
+                reading.look_at(source, 1000)
+                theirs.send(b"middle")
+                await received(reading, source, 6)
+                before = list(heard.packets)
+                reading.hand_over()
+                assert (before, heard.data, heard.looks) == ([], b"middle", 0)
+
+    run_in_loop(exchange())
+
+
+@pytest.mark.parametrize("packet", [b"0\r\nx: y\r\n\r\n", b"\r\n", b"x" * 500], ids=["empty line", "short", "due"])
+def test_whoever_waits_is_told_of_a_packet_that_may_end_a_reply(packet: bytes) -> None:
+    """A finished answer would wait for its time-out."""
+
+    async def exchange() -> None:
+        heard = Heard()
+        with connected() as (ours, theirs):
+            async with reader() as reading:
+                source = reading.add(ours.fileno(), packet=heard.packet, look=heard.look, end=heard.ends.append)
+                reading.look_at(source, 500)
+                theirs.send(packet)
+                await heard.until(looks=1)
+                assert heard.data == packet
+
+    run_in_loop(exchange())
+
+
+def test_what_comes_while_the_event_loop_is_kept_comes_whole_and_in_order() -> None:
+    """A run's busiest moments would be lost, or the reader would write over what nobody has taken."""
+    sent = b"".join(number.to_bytes(4, "big") for number in range(3_000_000))
+
+    async def exchange() -> None:
+        heard, loop = Heard(), asyncio.get_running_loop()
+        with connected() as (ours, theirs):
+            async with reader() as reading:
+                source = reading.add(ours.fileno(), packet=heard.packet, look=heard.look, end=heard.ends.append)
+                reading.look_at(source, 2**40)
+                sending = loop.run_in_executor(None, theirs.sendall, sent)
+                began_ns = perf_counter_ns()
+                while perf_counter_ns() < began_ns + 100_000_000:  # the event loop is kept, and more comes than the reader holds
+                    pass
+                await sending
+                async with asyncio.timeout(10):
+                    while len(heard.data) < len(sent):
+                        reading.hand_over()
+                        await asyncio.sleep(0)
+                stamps = [at_ns for at_ns, _ in heard.packets]
+        assert heard.data == sent
+        assert stamps == sorted(stamps)
+
+    run_in_loop(exchange())
+
+
+def test_a_descriptor_that_is_used_again_starts_anew() -> None:
+    """The next request would get the tail of a cancelled one."""
+
+    async def exchange() -> None:
+        async with reader() as reading:
+            for number in range(50):
+                heard = Heard()
+                with connected() as (ours, theirs):
+                    source = reading.add(ours.fileno(), packet=heard.packet, look=heard.look, end=heard.ends.append)
+                    reading.look_at(source, 1000)
+                    assert reading.received_bytes(source) == 0
+                    theirs.send(b"request %02d, " % number)
+                    await received(reading, source, 12)
+                    theirs.send(b"its tail")
+                    reading.hand_over()
+                    reading.remove(source)
+                    reading.hand_over()
+                    assert heard.data in (b"request %02d, " % number, b"request %02d, its tail" % number)
+                    assert heard.ends == []
+
+    run_in_loop(exchange())
+
+
+def test_a_thread_that_can_read_no_more_ends_what_it_read() -> None:
+    """Every request would wait for its time-out, and nobody would know why."""
+
+    async def exchange() -> None:
+        heard = Heard()
+        with connected() as (ours, theirs), open(os.devnull) as nothing:
+            async with reader() as reading:
+                source = reading.add(ours.fileno(), packet=heard.packet, look=heard.look, end=heard.ends.append)
+                os.dup2(nothing.fileno(), reading._epoll.fileno())  # no epoll any more
+                theirs.send(b"the last one")
+                await heard.until(ends=1)
+                assert not source.is_read
+        assert isinstance(heard.ends[0], OSError)
 
     run_in_loop(exchange())

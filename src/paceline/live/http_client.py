@@ -111,6 +111,7 @@ class Http:
                 return received
             if received.ended_at_ns - idle_since_ns < SHORTEST_KEEP_ALIVE_S * 1e9:
                 self._closing_peers.add(address.peer)
+        self._need_reader(address)
         try:
             wait_s = min(timeouts.first_byte_s, timeouts.total_s)
             async with asyncio.timeout(wait_s if wait_s < inf else None):
@@ -137,13 +138,17 @@ class Http:
         if ended_ns is not None and ended_ns - connection.idle_since_ns < SHORTEST_KEEP_ALIVE_S * 1e9:
             self._closing_peers.add(connection.peer)
 
+    def _need_reader(self, address: Address) -> None:
+        """Make the reader, which takes seconds where it was never compiled, outside of what any time-out counts."""
+        if self._reader is None and not address.tls and PacketReader.is_possible():
+            self._reader = PacketReader()
+
     async def _connect(self, address: Address) -> Connection:
         tls = (self._tls or ssl.create_default_context()) if address.tls else None
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(lambda: Connection(address.peer), address.host, address.port, ssl=tls)
         self._tls = tls or self._tls
-        if tls is None and PacketReader.is_possible():
-            self._reader = self._reader or PacketReader()
+        if tls is None and self._reader is not None:
             try:
                 connection.read_by(self._reader)
             except OSError:
