@@ -3,7 +3,7 @@
     python benchmarks/engine.py MODEL --head HEAD --traffic LOG --prompts 20 --threads 2
 
 Every prompt is written by every arm before the next prompt begins, in an order that rotates, so that a slow minute of the machine falls on
-all of them alike. An arm's ratio is the median over prompts of its tokens per second over plain decoding's on the same prompt; greedy
+all of them alike. An arm's ratio is the median over prompts or batches of its tokens per second over plain decoding's; greedy
 throughout. Texts that differ from plain decoding's are counted, with the margin between the two best logits where they part: a margin of a
 thousandth is rounding. Needs the extra `engine`.
 """
@@ -42,17 +42,17 @@ PLAIN = "plain"
 class Arm:
     """One way of writing, and what it did: seconds and tokens by prompt, texts, acceptance."""
 
-    run: Callable[[tuple[int, ...]], tuple[list[int], AcceptanceCounts | None]]
+    run: Callable[[Sequence[tuple[int, ...]]], tuple[list[list[int]], AcceptanceCounts | None]]
     rates: list[float] = field(default_factory=list)
     texts: list[list[int]] = field(default_factory=list)
     counts: AcceptanceCounts = field(default_factory=AcceptanceCounts.none)
 
-    def write(self, prompt: tuple[int, ...]) -> None:
-        """Write one text and time it."""
+    def write(self, prompts: Sequence[tuple[int, ...]]) -> None:
+        """Write a text for each, and time them together."""
         started_at = perf_counter()
-        text, counts = self.run(prompt)
-        self.rates.append(len(text) / (perf_counter() - started_at))
-        self.texts.append(text)
+        texts, counts = self.run(prompts)
+        self.rates.append(sum(map(len, texts)) / (perf_counter() - started_at))
+        self.texts += texts
         self.counts += counts or AcceptanceCounts.none()
 
 
@@ -66,12 +66,13 @@ def asked(traffic: str, count: int) -> list[str]:
 def ours(engine: Engine, drafter: Drafter | None, *, tokens: int, positions: int) -> Arm:
     """Our engine with a drafter, or plain."""
 
-    def run(prompt: tuple[int, ...]) -> tuple[list[int], AcceptanceCounts | None]:
-        made = Generation(prompt)
-        stops, chances = engine.chat.end_ids, [Generated(1)]
-        for _ in generate(engine.target, drafter, [made], sampling=GREEDY, most_tokens=tokens, stops=stops, chances=chances):
+    def run(prompts: Sequence[tuple[int, ...]]) -> tuple[list[list[int]], AcceptanceCounts | None]:
+        made = [Generation(prompt) for prompt in prompts]
+        stops, chances = engine.chat.end_ids, [Generated(1) for _ in prompts]
+        for _ in generate(engine.target, drafter, made, sampling=GREEDY, most_tokens=tokens, stops=stops, chances=chances):
             pass
-        return made.output, acceptance_of(made, positions=positions)
+        counts = sum((acceptance_of(each, positions=positions) for each in made), AcceptanceCounts.none())
+        return [each.output for each in made], counts
 
     return Arm(run)
 
@@ -79,7 +80,7 @@ def ours(engine: Engine, drafter: Drafter | None, *, tokens: int, positions: int
 def theirs(model: Any, engine: Engine, *, tokens: int, **settings: Any) -> Arm:
     """Transformers' generation."""
 
-    def run(prompt: tuple[int, ...]) -> tuple[list[int], AcceptanceCounts | None]:
+    def one(prompt: tuple[int, ...]) -> list[int]:
         ids = torch.tensor([prompt])
         end = sorted(engine.chat.end_ids)
         mask = torch.ones_like(ids)
@@ -87,9 +88,10 @@ def theirs(model: Any, engine: Engine, *, tokens: int, **settings: Any) -> Arm:
             made = model.generate(
                 ids, attention_mask=mask, do_sample=False, max_new_tokens=tokens, eos_token_id=end, pad_token_id=end[0], **settings
             )
-        return made[0, len(prompt) :].tolist(), None
+        text: list[int] = made[0, len(prompt) :].tolist()
+        return text
 
-    return Arm(run)
+    return Arm(lambda prompts: ([one(each) for each in prompts], None))
 
 
 def arms(engine: Engine, options: argparse.Namespace) -> dict[str, Arm]:
@@ -143,6 +145,7 @@ def main() -> None:
     parser.add_argument("--draft", type=Path, default=None, help="a draft model's folder")
     parser.add_argument("--traffic", default="demo", help="a chat log (JSON lines), or demo")
     parser.add_argument("--prompts", type=int, default=20)
+    parser.add_argument("--batch", type=int, default=1, help="prompts written together by our arms, and timed together")
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--draft-tokens", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
@@ -153,11 +156,11 @@ def main() -> None:
     prompts = [engine.prompt_tokens(each, raw=False) for each in asked(options.traffic, options.prompts)]
     compared = arms(engine, options)
     for arm in compared.values():
-        arm.run(prompts[0])  # kernels are compiled, caches filled
+        arm.run(prompts[:1])  # kernels are compiled, caches filled
     order = list(compared.values())
-    for number, prompt in enumerate(prompts):
+    for number, begin in enumerate(range(0, len(prompts), options.batch)):
         for arm in (*order[number % len(order) :], *order[: number % len(order)]):
-            arm.write(prompt)
+            arm.write(prompts[begin : begin + options.batch])
     plain = compared[PLAIN]
     print(f"{options.model.name}, float32, {options.threads} threads, {len(prompts)} prompts, up to {options.max_tokens} tokens, greedy\n")
     print(f"{'arm':30} {'tokens/s':>9} {'x plain':>8} {'τ':>6} {'α':>6}  texts that differ (largest margin)")
