@@ -198,3 +198,25 @@ def test_a_config_is_named_with_its_hash(tmp_path: Path) -> None:
     assert config_hashes(replace(ASKED, target=str(config.parent))) == {"my-8b/config.json": digest}
     assert config_hashes(replace(ASKED, draft=str(config))) == {"my-8b/config.json": digest}
     assert config_hashes(ASKED) == {}
+
+
+def test_a_head_on_disk_brings_its_own_vocabulary_and_sizes(tmp_path: Path) -> None:
+    """Whoever trained a head of 2,048 tokens: it is not priced as one of 32,000, and a typed vocabulary that is not its own is refused."""
+    head = config_folder(tmp_path / "head", draft_vocab_size=2048, intermediate_size=1024)
+    asked = replace(ASKED, target="llama-3.1-8b", draft=str(head))
+    implied, found = scenario(replace(asked, draft=None, draft_vocab=2048)).draft, scenario(asked).draft
+    assert implied is not None
+    assert found is not None
+    assert implied.parameters - found.parameters == 3 * 4096 * (14336 - 1024)
+    assert found.integer_bytes == 2048 * 8 + 128256
+    assert scenario(replace(asked, draft_vocab=2048)).draft == found
+    with pytest.raises(BadInputError, match=r"--draft-vocab 32000 contradicts .* 'head', which drafts from 2048 tokens"):
+        scenario(replace(asked, draft_vocab=32_000))
+
+
+def test_a_head_that_states_nothing_is_the_methods_own(tmp_path: Path) -> None:
+    """Whoever has a head of an old layout: what its config.json leaves out is what such heads have."""
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    asked = replace(ASKED, target="llama-3.1-8b")
+    assert scenario(replace(asked, draft=str(tmp_path))).draft == scenario(asked).draft
+    assert scenario(replace(asked, draft=str(tmp_path), draft_vocab=99)).draft == scenario(replace(asked, draft_vocab=99)).draft
