@@ -10,7 +10,7 @@ import pytest
 from paceline.errors import BadInputError, UnknownNameError
 from paceline.hardware import Dtype
 from paceline.jobs.launch import launch_commands
-from paceline.jobs.scenario import Asked, config_hashes, default_dtype, resolved_model, scenario
+from paceline.jobs.scenario import Asked, config_hashes, default_dtype, own_tokenizer, resolved_model, scenario
 from paceline.servers.vllm.versions import vllm_version
 from paceline.speculation.method import Method
 
@@ -220,3 +220,12 @@ def test_a_head_that_states_nothing_is_the_methods_own(tmp_path: Path) -> None:
     asked = replace(ASKED, target="llama-3.1-8b")
     assert scenario(replace(asked, draft=str(tmp_path))).draft == scenario(asked).draft
     assert scenario(replace(asked, draft=str(tmp_path), draft_vocab=99)).draft == scenario(replace(asked, draft_vocab=99)).draft
+
+
+def test_a_target_on_disk_brings_its_tokenizer(tmp_path: Path) -> None:
+    """Whoever names the target's folder: its tokens are counted, not bytes."""
+    target = config_folder(tmp_path / "target")
+    assert own_tokenizer(str(target)) is None
+    (target / "tokenizer.json").write_text("{}", encoding="utf-8")
+    assert own_tokenizer(str(target)) == own_tokenizer(str(target / "config.json")) == target / "tokenizer.json"
+    assert own_tokenizer("llama-3.1-8b") is None

@@ -17,10 +17,11 @@ from paceline.forecast.shapes import gpu, model
 from paceline.hardware import DraftShape, Dtype, ModelShape
 from paceline.speculation.method import Method, Speculation, Tree
 
-__all__ = ["Asked", "Scenario", "config_hashes", "default_dtype", "on_disk", "resolved_model", "scenario"]
+__all__ = ["Asked", "Scenario", "config_hashes", "default_dtype", "on_disk", "own_tokenizer", "resolved_model", "scenario"]
 
 TRIED_GPUS = (1, 2, 4, 8)
 TOML = ".toml"
+TOKENIZER = "tokenizer.json"
 ROOM_FOR_KV = 0.25
 DTYPES_OF_QUANTIZATION = {"fp8": Dtype.FP8, "awq": Dtype.INT4, "gptq": Dtype.INT4, "mxfp4": Dtype.FP4}
 
@@ -75,6 +76,13 @@ def on_disk(name: str) -> Path | None:
         return path if path.exists() else None
     except OSError:
         return None
+
+
+def own_tokenizer(target: str) -> Path | None:
+    """The tokenizer.json beside the config.json of a target on disk, None where there is none."""
+    path = on_disk(target)
+    file = None if path is None else (path if path.is_dir() else path.parent) / TOKENIZER
+    return file if file is not None and file.is_file() else None
 
 
 def resolved_model(name: str) -> ModelShape:
