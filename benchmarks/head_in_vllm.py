@@ -3,7 +3,8 @@
     python benchmarks/head_in_vllm.py --target DIR --head DIR --traffic test.jsonl --vllm-python PATH --out DIR
 
 Runs `paceline rollout --launch vllm` at each concurrency and lays beside it
-- α as the server's counters have it, and as neural replay has it on the same prompts;
+- α as the server's counters have it around the block, as the counted requests' own counts have it, and as neural replay has it on the very
+  prompts that were counted, which the rollout's answers name;
 - how often the texts of both arms differ, how often the baseline's own do, and how far the two tokens lie apart where texts part: the
   target's best logit less the lower one of theirs, in float32. Rounding flips what lies close together;
 - the forecast that is calibrated on the first concurrencies only (all but the largest), and where it puts the crossing.
@@ -34,6 +35,7 @@ from paceline.engine.rows import Row
 from paceline.files.answers import REPEAT, read_answers
 from paceline.files.chatlog import read_chat_logs
 from paceline.files.dump import measure_dumps
+from paceline.files.found import sha256_of
 from paceline.files.runfile import read_run
 from paceline.jobs.generating import Engine, load_engine
 from paceline.report.text import columns
@@ -49,7 +51,7 @@ def asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--target", type=Path, required=True)
     parser.add_argument("--head", type=Path, required=True)
-    parser.add_argument("--traffic", type=Path, required=True, help="a chat log; all of it is replayed, --requests of it are counted")
+    parser.add_argument("--traffic", type=Path, required=True, help="a chat log; --requests of it are counted, and replayed")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--vllm-python", type=Path, default=None)
     parser.add_argument("--read", action="store_true", help="serve nothing; OUT/rollout is there")
@@ -115,8 +117,7 @@ def _seconds(matrix: torch.Tensor, other: torch.Tensor) -> float:
 
 def scenario(options: argparse.Namespace, hardware: Path) -> tuple[object, ...]:
     """The words that say what runs on what."""
-    vocab = json.loads((options.head / "config.json").read_text(encoding="utf-8"))["draft_vocab_size"]
-    drafts = ("--method", "eagle3", "--draft-tokens", options.draft_tokens, "--draft-vocab", vocab)
+    drafts = ("--method", "eagle3", "--draft-tokens", options.draft_tokens, "--draft", options.head)
     return ("--target", options.target, "--gpu", hardware, "--gpus", 1, *drafts)
 
 
@@ -127,13 +128,13 @@ def serve(options: argparse.Namespace, hardware: Path) -> None:
     most = max(map(int, options.concurrency.split(",")))
     load = ("--concurrency", options.concurrency, "--measured-requests", options.requests, "--max-tokens", options.max_tokens)
     launch = ("--launch", "vllm", "--launch-python", options.vllm_python, f"--launch-arg={options.vllm_arg}", "--max-requests", most)
-    drafts = ("--draft", options.head, "--noise-floor", options.noise_floor, "--token-budget", max(1024, 8 * most))
+    sent = ("--noise-floor", options.noise_floor, "--token-budget", max(1024, 8 * most))
     ran(
         "rollout",
         "--traffic",
         options.traffic,
         *scenario(options, hardware),
-        *drafts,
+        *sent,
         *launch,
         *load,
         *claims,
@@ -142,11 +143,30 @@ def serve(options: argparse.Namespace, hardware: Path) -> None:
     )
 
 
-def replayed(options: argparse.Namespace) -> dict[str, Any]:
-    """Neural replay of the head on the traffic."""
-    models = ("--target", options.target, "--draft", options.head, "--method", "eagle3", "--states", options.out / "replayed")
-    found = ran("replay", options.traffic, *models, "--draft-tokens", options.draft_tokens, "--max-tokens", options.max_tokens)
-    return {"alpha": found["alpha"]["value"], "survival": [each["value"] for each in found["survival"]], "steps": found["steps"]}
+def counted_prompts(traffic: Path, answers: Path, log: Path) -> Path:
+    """The prompts that a rollout's answers name, in their order, as a log of their own; what was sent twice stands there twice."""
+    messages = messages_of(traffic)
+    asked_for = [messages[name.partition("#")[0]] for name in read_answers(answers)]
+    lines = [json.dumps({"messages": [{"role": each.role, "content": each.content} for each in turns]}) for turns in asked_for]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("".join(f"{each}\n" for each in lines), encoding="utf-8")
+    return log
+
+
+def messages_of(traffic: Path) -> dict[str, Sequence[Message]]:
+    """Each exchange's messages by its id."""
+    rule = segment_rule(name=None, field=None)
+    return {each.id: each.messages for each in read_chat_logs((traffic,), segment=rule, progress=lambda _: None)}
+
+
+def replayed(options: argparse.Namespace, concurrency: int) -> dict[str, Any]:
+    """Neural replay of the head on the prompts that were counted at that load; loads that counted the same prompts share the work."""
+    answers = options.out / "rollout" / "bench" / "answers" / f"c{concurrency:04d}-{Arm.SPECULATIVE.value}.jsonl"
+    log = counted_prompts(options.traffic, answers, options.out / "replayed" / f"c{concurrency:04d}.jsonl")
+    states = log.parent / sha256_of(log)[:16]
+    models = ("--target", options.target, "--draft", options.head, "--method", "eagle3", "--states", states)
+    found = ran("replay", log, *models, "--draft-tokens", options.draft_tokens, "--max-tokens", options.max_tokens)
+    return {"alpha": found["alpha"], "survival": [each["value"] for each in found["survival"]], "steps": found["steps"]}
 
 
 def counted(rollout: Path, concurrency: int) -> dict[str, Any]:
@@ -180,8 +200,7 @@ def _ended(engine: Engine, text: str) -> list[int]:
 def texts(options: argparse.Namespace, engine: Engine, concurrency: int) -> dict[str, Any]:
     """Gaps where the arms' texts part, and where the baseline's own do."""
     folder = options.out / "rollout" / "bench" / "answers"
-    rule = segment_rule(name=None, field=None)
-    messages = {each.id: each.messages for each in read_chat_logs((options.traffic,), segment=rule, progress=lambda _: None)}
+    messages = messages_of(options.traffic)
     plain, drafted, again = (
         dict(read_answers(file)) if (file := folder / f"c{concurrency:04d}-{who}.jsonl").is_file() else {}
         for who in (*(arm.value for arm in Arm), REPEAT)
@@ -243,7 +262,8 @@ def speedups(rollout: Path) -> dict[int, dict[str, Any]]:
     return found
 
 
-HEAD = ("in flight", "speed-up", "verdict", "α of counters", "texts differ", "gap (median)", "baseline twice", "gap (median)")
+HEAD = ("in flight", "speed-up", "verdict", "texts differ", "gap (median)", "baseline twice", "gap (median)")
+ALPHAS = ("in flight", "α of counters", "of counted requests", "of their replay", "steps")
 
 
 def table(found: dict[str, Any]) -> Iterator[str]:
@@ -251,13 +271,19 @@ def table(found: dict[str, Any]) -> Iterator[str]:
     rows = []
     for name, each in found["by_concurrency"].items():
         told = [share(each["differing"]), gap(each["gaps_of_arms"]), share(each["noise_floor"]), gap(each["gaps_of_baseline_twice"])]
-        rows.append((str(name), ranged(each["speedup"]), each["verdict"], f"{each['acceptance']['alpha']:.4f}", *told))
+        rows.append((str(name), ranged(each["speedup"]), each["verdict"], *told))
     yield columns(HEAD, rows)
-    replay, forecast = found["replay"], found["forecast"]
-    yield f"\nneural replay: α {replay['alpha']:.4f} over {replay['steps']} steps"
+    yield columns(ALPHAS, [accepted(str(name), each) for name, each in found["by_concurrency"].items()])
+    forecast = found["forecast"]
     yield columns(("in flight", "forecast"), [(str(row["concurrency"]), ranged(row["speedup"])) for row in forecast["rows"]])
     yield "\n".join(f"{name.replace('_', ' ')} {plain(each)}" for name, each in forecast.items() if name.startswith("crossing"))
     yield f"measured crossing {plain(found['measured_crossing'])}"
+
+
+def accepted(name: str, each: dict[str, Any]) -> tuple[str, ...]:
+    """α of one load, three ways."""
+    counters, replay = each["acceptance"], each["replay"]
+    return (name, f"{counters['alpha']:.4f}", f"{counters['alpha_of_counted']:.4f}", ranged(replay["alpha"]), f"{replay['steps']:,}")
 
 
 def ranged(estimate: dict[str, Any]) -> str:
@@ -289,10 +315,10 @@ def run() -> None:
     engine = load_engine(options.target, dtype="float32", device="cpu")
     for concurrency, each in by_concurrency.items():
         each["acceptance"] = counted(options.out / "rollout", concurrency)
+        each["replay"] = replayed(options, concurrency)
         each |= texts(options, engine, concurrency)
     found = {
         "by_concurrency": by_concurrency,
-        "replay": replayed(options),
         "forecast": forecast_of(options, hardware, list(by_concurrency)),
         "measured_crossing": crossing([(name, each["speedup"]["value"]) for name, each in by_concurrency.items()]),
         "hardware": hardware.read_text(encoding="utf-8"),

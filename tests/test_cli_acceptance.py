@@ -53,10 +53,10 @@ def test_a_profile_used_for_a_tree_says_that_it_is_a_chains(paceline: Paceline) 
 def test_temperature_and_draft_context_move_acceptance_and_say_so(paceline: Paceline) -> None:
     """A head of 2,048 tokens at 9,000 of context loses more than half of its drafts; off unless asked for."""
     plain = said(paceline, "--alpha", ".5", "--context", "9000")
-    assert plain["acceptance"]["modelled_tokens_per_step"] is None
+    assert plain["acceptance"]["tokens_per_step_range"] is None
     assert plain["rows"][0]["tokens_per_step"] == pytest.approx(2.5)
     moved = said(paceline, "--alpha", ".5", "--context", "9000", "--draft-context", "2048", "--temperature", "1")
-    tokens = moved["acceptance"]["modelled_tokens_per_step"]
+    tokens = moved["acceptance"]["tokens_per_step_range"]
     assert tokens["low"] < tokens["value"] < tokens["high"] <= 2.5
     assert moved["rows"][0]["tokens_per_step"] == tokens["value"] < 1.75
     assert "context 9,000 beyond the draft's 2,048" in moved["acceptance"]["label"]

@@ -82,7 +82,8 @@ def test_an_option_of_another_method_is_refused_by_every_verb_that_has_it(
     ("words", "said"),
     [
         (["forecast", "--tree", "3,2,6", "--draft-tokens", "5", "--acceptance-length", "2"], "5 is not the depth 3 of --tree"),
-        (["forecast", "--draft", "llama-3.2-1b"], "draft with draft-model"),
+        (["forecast", "--draft", "llama-3.2-1b"], "give the folder of its config.json"),
+        (["forecast", "--method", "eagle", "--draft", "llama-3.2-1b"], "draft with draft-model or eagle3"),
         (["sweep", "--requests", "100"], "give --simulate too"),
         (["sweep", "--spread=1"], "give --simulate too"),
         (["sweep", "--rejection", "in-pass"], "give --simulate too"),

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from math import exp, inf, nan
 from pathlib import Path
 
@@ -15,8 +16,11 @@ from paceline.forecast.acceptance_model import (
     Persistence,
     RangedAcceptance,
     Tail,
+    blended,
     exactly,
+    extended,
     extrapolated,
+    measured,
     packaged_tail,
     scaled,
     survival_tail,
@@ -24,6 +28,7 @@ from paceline.forecast.acceptance_model import (
 from paceline.forecast.profiles import profile
 from paceline.speculation.acceptance import Acceptance
 from paceline.speculation.method import Method
+from paceline.verdict import Estimate
 from tests.strategies import acceptances, draft_lengths
 
 DATA = Path(__file__).parent / "data"
@@ -143,9 +148,9 @@ def test_impossible_parameters_are_refused() -> None:
         Tail(curvature=-0.1, least_gain=0.0, most_gain=0.9)
     half, most = (Acceptance(survival=(s,), coverage=1.0) for s in (0.5, 0.9))
     with pytest.raises(BadInputError, match="does not hold"):
-        RangedAcceptance(value=most, low=half, high=half, label="")
+        RangedAcceptance(value=most, low=half, high=half, label="", confidence=0.8, n=0)
     with pytest.raises(BadInputError, match="does not hold"):
-        RangedAcceptance(value=half, low=half, high=half.at(2), label="")
+        RangedAcceptance(value=half, low=half, high=half.at(2), label="", confidence=0.8, n=0)
     with pytest.raises(BadInputError, match="do not rise between 0 and 1"):
         scaled(exactly(half), kept=0.5, least_kept=0.6, most_kept=1.0, label="")
     with pytest.raises(BadInputError, match="draft length 0 is not a whole number"):
@@ -187,3 +192,58 @@ def test_the_published_survival_tables_stay_close() -> None:
         found = extrapolated(whole.at(min(3, whole.draft_tokens)), draft_tokens=whole.draft_tokens, method=Method.MTP)
         assert found.value.acceptance_length == pytest.approx(whole.acceptance_length, rel=0.15)
         assert found.low.acceptance_length <= whole.acceptance_length + 1e-9
+
+
+def share(value: float, low: float | None, high: float | None, *, n: int = 30) -> Estimate:
+    return Estimate(value=value, low=low, high=high, confidence=0.95, n=n)
+
+
+KNOWN = Acceptance(survival=(0.6, 0.5), coverage=0.5)
+ENDS = (share(0.6, 0.4, 0.7), share(0.5, 0.45, 0.75, n=20))
+
+
+def test_measured_acceptance_reaches_from_all_lower_ends_to_all_upper_ones() -> None:
+    """Survival never rises: of ends that cross, the wider one is taken. By hand: .4 and .4, .75 and .75; E from 1.32 to 1.9."""
+    found = measured(KNOWN, survival=ENDS, coverage=share(0.5, 0.4, 0.6))
+    assert (found.low, found.high) == (Acceptance((0.4, 0.4), 0.4), Acceptance((0.75, 0.75), 0.6))
+    tokens = found.tokens_per_step
+    assert (tokens.low, tokens.value, tokens.high) == pytest.approx((1.32, 1.55, 1.9))
+    assert (tokens.confidence, tokens.n) == (0.95, 20)
+    assert not found.is_exact
+    drafts_always = measured(replace(KNOWN, coverage=1.0), survival=ENDS, coverage=None)
+    assert (drafts_always.low.coverage, drafts_always.high.coverage) == (1.0, 1.0)
+    for few in ((share(0.6, None, 0.7), ENDS[1]), ()):
+        assert measured(KNOWN, survival=few, coverage=None) == exactly(KNOWN)
+
+
+def test_a_measured_range_goes_on_beyond_what_was_measured() -> None:
+    """Interval and guess together: never narrower than either, and no surer than the guess."""
+    known = measured(replace(KNOWN, coverage=1.0), survival=ENDS, coverage=None)
+    same = extended(known, draft_tokens=2, method=Method.EAGLE3)
+    assert same == known
+    shorter = extended(known, draft_tokens=1, method=Method.EAGLE3)
+    assert (shorter.low.survival, shorter.high.survival, shorter.label) == ((0.4,), (0.75,), "")
+    longer = extended(known, draft_tokens=4, method=Method.EAGLE3)
+    guessed = extrapolated(known.value, draft_tokens=4, method=Method.EAGLE3)
+    assert longer.value == guessed.value
+    assert longer.low.survival == (0.4, 0.4, 0.0, 0.0)
+    assert all(ours >= theirs for ours, theirs in zip(longer.high.survival, guessed.high.survival, strict=True))
+    assert (longer.label, longer.confidence, longer.n) == ("extrapolated beyond K = 2", 0.8, 20)
+    assert extended(exactly(KNOWN), draft_tokens=4, method=Method.EAGLE3).n == guessed.n
+
+
+def test_a_blend_holds_the_ranges_of_its_segments() -> None:
+    """By hand, at equal shares: E = 2 / (1/2.1 + 1/1.6); only what is in doubt says how surely."""
+    doubtful = measured(replace(KNOWN, coverage=1.0), survival=ENDS, coverage=None)
+    sure = exactly(Acceptance((0.4, 0.2), 1.0))
+    found = blended({"a": doubtful, "b": sure}, {"a": 0.5, "b": 0.5})
+    tokens = found.tokens_per_step
+    assert (tokens.low, tokens.value, tokens.high) == pytest.approx(tuple(2 / (1 / each + 1 / 1.6) for each in (1.8, 2.1, 2.5)))
+    assert (found.confidence, found.n, found.label) == (0.95, 20, "")
+    assert blended({"b": sure}, {"b": 1.0}).is_exact
+    longer = extended(doubtful, draft_tokens=3, method=Method.EAGLE3)
+    told = blended(
+        {"a": longer, "b": exactly(Acceptance((0.4, 0.2, 0.1), 1.0))},
+        {"a": 0.5, "b": 0.5},
+    )
+    assert told.label == "extrapolated beyond K = 2"

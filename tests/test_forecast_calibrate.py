@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.errors import BadInputError, NoEvidenceError, UnknownNameError
+from paceline.forecast.acceptance_model import exactly
 from paceline.forecast.calibrate import (
     Calibration,
     Observation,
@@ -146,7 +147,7 @@ def forecast_with(calibration: Calibration | None, *, concurrencies: tuple[int, 
         where=H100,
         speculation=Speculation(Method.EAGLE, 3, None),
         draft=HEAD,
-        acceptance=Acceptance.from_alpha(0.5, draft_tokens=3),
+        acceptance=exactly(Acceptance.from_alpha(0.5, draft_tokens=3)),
         concurrencies=concurrencies,
         lengths=Lengths(prompt_tokens=500, output_tokens=400, context_tokens=700),
         draft_lengths=(1, 3),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.errors import BadInputError
+from paceline.forecast.acceptance_model import exactly
 from paceline.forecast.draft_memory import block_drafter, draft_model, draft_shape, eagle3_head, head_intermediate, mtp_layer
 from paceline.forecast.drafting import drafting
 from paceline.forecast.engine_cost import published_error, uncalibrated
@@ -213,7 +214,7 @@ def row(target: ModelShape, on: Gpu, gpus: int, dtype: Dtype, *, K: int, B: int,
         where=Placement(gpu=big, gpus=gpus, dtype=dtype),
         speculation=Speculation(Method.EAGLE3, K, None),
         draft=draft_shape(Method.EAGLE3, target=target, draft=None, draft_vocab=32_000),
-        acceptance=Acceptance.from_alpha(alpha, draft_tokens=K),
+        acceptance=exactly(Acceptance.from_alpha(alpha, draft_tokens=K)),
         concurrencies=[B],
         lengths=replace(LENGTHS, context_tokens=context),
         draft_lengths=range(1, 9),

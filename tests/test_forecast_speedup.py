@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from math import exp
+from math import exp, hypot, log
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.errors import BadInputError
+from paceline.forecast.acceptance_model import RangedAcceptance, exactly
 from paceline.forecast.draft_memory import draft_shape
 from paceline.forecast.engine_cost import published_error
 from paceline.forecast.roofline import Placement
@@ -27,7 +28,7 @@ LOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def rows(
-    acceptance: Acceptance,
+    acceptance: Acceptance | RangedAcceptance,
     *,
     target: str = "llama-3.1-8b",
     where: Placement = H100,
@@ -39,12 +40,13 @@ def rows(
 ) -> tuple[ForecastRow, ...]:
     """A forecast with the head that belongs to the method."""
     shape = model(target)
+    K = (acceptance.value if isinstance(acceptance, RangedAcceptance) else acceptance).draft_tokens
     return forecast(
         target=shape,
         where=where,
-        speculation=Speculation(method, acceptance.draft_tokens, tree),
+        speculation=Speculation(method, K, tree),
         draft=draft_shape(method, target=shape, draft=model("llama-3.2-1b"), draft_vocab=32_000),
-        acceptance=acceptance,
+        acceptance=acceptance if isinstance(acceptance, RangedAcceptance) else exactly(acceptance),
         concurrencies=concurrencies,
         lengths=lengths,
         draft_lengths=draft_lengths,
@@ -188,7 +190,7 @@ def test_acceptance_for_another_draft_length_is_refused() -> None:
             where=H100,
             speculation=Speculation(Method.NGRAM, 3, None),
             draft=None,
-            acceptance=Acceptance.from_alpha(0.5, draft_tokens=5),
+            acceptance=exactly(Acceptance.from_alpha(0.5, draft_tokens=5)),
             concurrencies=[1],
             lengths=LENGTHS,
             draft_lengths=[3],
@@ -247,3 +249,18 @@ def test_on_measured_kernels_a_best_length_that_rises_with_batch_is_a_tie(beta: 
             (kept,) = rows(acceptance.at(before.best_draft_tokens), concurrencies=[after.concurrency])
             assert after.best_speedup <= kept.speedup.value * 1.03
     assert (found[-1].best_draft_tokens or 0) <= (found[0].best_draft_tokens or 0)
+
+
+def test_the_range_of_a_speed_up_holds_that_of_acceptance() -> None:
+    """α of a replay is an interval: the forecast of it must not be surer than both its causes, which err independently."""
+    value, low, high = (Acceptance.from_alpha(alpha, draft_tokens=3) for alpha in (0.5, 0.4, 0.62))
+    given = RangedAcceptance(value=value, low=low, high=high, label="", confidence=0.95, n=20)
+    (sure,), (doubtful,) = rows(value, concurrencies=[8]), rows(given, concurrencies=[8])
+    assert (doubtful.step_time_ratio, doubtful.tokens_per_step) == (sure.step_time_ratio, sure.tokens_per_step)
+    ours, plain = doubtful.speedup, sure.speedup
+    assert ours.value == plain.value
+    assert None not in (ours.low, ours.high, plain.low, plain.high)
+    assert log(ours.value / (ours.low or 0)) == pytest.approx(hypot(log(plain.value / (plain.low or 0)), log(2.5 / 2.2)))
+    assert log((ours.high or 0) / ours.value) == pytest.approx(hypot(log((plain.high or 0) / plain.value), log(2.86 / 2.5)))
+    whole, alone = doubtful.end_to_end_speedup, sure.end_to_end_speedup
+    assert (whole.low or 0) < (alone.low or 0) < (alone.high or 0) < (whole.high or 0)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from paceline.forecast.acceptance_model import exactly as without_doubt
 from paceline.forecast.roofline import Placement
 from paceline.forecast.shapes import gpu, model
 from paceline.forecast.speedup import Bound, ForecastRow, Lengths, forecast
@@ -15,7 +16,7 @@ from paceline.verdict import Estimate
 
 TARGET = model("llama-3.1-8b")
 LENGTHS = Lengths(prompt_tokens=500, output_tokens=400, context_tokens=700)
-OWN = Pairing(trained_for=None, draft_vocab=None, profile_label=None)
+OWN = Pairing(trained_for=None, draft_vocab=None, profile_label=None, replayed=None)
 
 
 def exactly(value: float) -> Estimate:
@@ -30,7 +31,7 @@ def forecast_row(*, alpha: float = 0.6, concurrency: int = 8, coverage: float = 
         where=Placement(gpu=gpu("h100"), gpus=1, dtype=Dtype.BF16),
         speculation=Speculation(Method.NGRAM, 3, None),
         draft=None,
-        acceptance=replace(Acceptance.from_alpha(alpha, draft_tokens=3), coverage=coverage),
+        acceptance=without_doubt(replace(Acceptance.from_alpha(alpha, draft_tokens=3), coverage=coverage)),
         concurrencies=[concurrency],
         lengths=LENGTHS,
         draft_lengths=[3],
@@ -70,6 +71,13 @@ def test_acceptance_from_a_profile_is_called_borrowed() -> None:
     assert "Nothing is drafted" in found(nothing, pairing=replace(OWN, profile_label="x"))["domain_without_its_own_head"].message
 
 
+def test_acceptance_replayed_with_this_very_draft_is_not_called_stated() -> None:
+    """Whoever trained a head on this traffic and replayed it there: doubts about the head contradict what they measured."""
+    said = found(pairing=replace(OWN, replayed="replayed, from head.json"))["domain_without_its_own_head"]
+    assert not said.applies
+    assert "replayed with this very draft ('replayed, from head.json')" in said.message
+
+
 @pytest.mark.parametrize(
     ("pairing", "applies", "said"),
     [
@@ -78,6 +86,7 @@ def test_acceptance_from_a_profile_is_called_borrowed() -> None:
         (replace(OWN, draft_vocab=151_936), True, "tokenizer"),
         (replace(OWN, draft_vocab=128_256), False, "not stated"),
         (OWN, False, "not stated"),
+        (replace(OWN, replayed="replayed, from head.json"), False, "belong together"),
     ],
 )
 def test_a_draft_of_another_target_is_found(pairing: Pairing, applies: bool, said: str) -> None:

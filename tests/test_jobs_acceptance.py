@@ -11,15 +11,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.errors import BadInputError, NoEvidenceError, UnknownNameError
+from paceline.files.modeldir import weights_fingerprint
 from paceline.files.runfile import write_run
-from paceline.jobs.acceptance import AskedAcceptance, KnownAcceptance, choose, from_profile, from_replay, read_acceptance, stated
+from paceline.jobs.acceptance import (
+    AskedAcceptance,
+    KnownAcceptance,
+    choose,
+    from_profile,
+    from_replay,
+    pairing_of,
+    read_acceptance,
+    stated,
+)
 from paceline.report.evidence import measured_dict, replayed_dict
 from paceline.run import Arm, Evidence
 from paceline.speculation.acceptance import Acceptance
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Method
+from tests.checkpoints import BODY, HEAD, HEAD_BODY, LLAMA, folder
 from tests.conftest import Answer
 from tests.strategies_runs import run, summaries_only
+from tests.test_jobs_scenario import ASKED
 
 DUMPS = Path(__file__).parent / "data" / "dumps"
 NOTHING = AskedAcceptance(typed=None, file=None, segment_alphas={})
@@ -156,8 +168,8 @@ def test_a_segment_measured_at_fewer_lengths_than_others_is_labelled() -> None:
 def test_a_blend_weighs_segments_by_what_they_generate() -> None:
     """Half the tokens at E = 2.5 and half at E = 4 take 1 / (.5/2.5 + .5/4) = 3.08 tokens per step."""
     found = KnownAcceptance({"a": HALF, "b": Acceptance.from_alpha(1.0, draft_tokens=3)}, Evidence.STATED, "stated")
-    assert found.blended({"a": 0.5, "b": 0.5}).tokens_per_step == pytest.approx(1 / (0.5 / 2.5 + 0.5 / 4))
-    assert stated(HALF, "stated", ("a", "b")).blended({"a": 1.0, "b": 0.0}).tokens_per_step == pytest.approx(2.5)
+    assert found.blended({"a": 0.5, "b": 0.5}).value.tokens_per_step == pytest.approx(1 / (0.5 / 2.5 + 0.5 / 4))
+    assert stated(HALF, "stated", ("a", "b")).blended({"a": 1.0, "b": 0.0}).value.tokens_per_step == pytest.approx(2.5)
 
 
 @st.composite
@@ -338,3 +350,68 @@ def test_counts_of_shorter_drafts_are_extrapolated_and_unreached_positions_are_n
     nothing = GOOD | {"drafts": 0, "drafted_tokens": 0, "accepted_tokens": 0, "survival": []}
     (tmp_path / "nothing.json").write_text(json.dumps(nothing), encoding="utf-8")
     assert read_acceptance(tmp_path / "nothing.json", ("chat",), draft_tokens=2, method=Method.NGRAM).by_segment["chat"].coverage == 0
+
+
+def answers(n: int, *, accepted: Sequence[int]) -> list[AcceptanceCounts]:
+    """So many answers of ten steps, with 3 drafts in each; `accepted` first drafts in turn, half as many second ones and no third."""
+    firsts = [accepted[at % len(accepted)] for at in range(n)]
+    return [
+        AcceptanceCounts(
+            steps=20, drafts=10, drafted_tokens=30, accepted_tokens=each + each // 2, accepted_per_position=(each, each // 2, 0)
+        )
+        for each in firsts
+    ]
+
+
+def test_the_interval_of_a_replay_is_its_range(tmp_path: Path) -> None:
+    """Twenty conversations are no proof of α: what follows from them is as uncertain as they are."""
+    groups = {"chat": answers(20, accepted=(2, 6, 8)), "code": answers(5, accepted=(3, 9))}
+    file = replay_file(tmp_path / "replay.json", groups)
+    told = json.loads(file.read_text(encoding="utf-8"))
+    found = read_acceptance(file, ("chat", "code", "legal"), draft_tokens=3, method=Method.EAGLE3)
+    chat, own = found.ranged("chat"), told["segments"]["chat"]["survival"]
+    assert [(low, high) for low, high in zip(chat.low.survival, chat.high.survival, strict=True)] == [(s["low"], s["high"]) for s in own]
+    assert (chat.low.coverage, chat.high.coverage, chat.confidence, chat.n) == (1.0, 1.0, 0.95, 20)
+    assert chat.low.alpha < chat.value.alpha < chat.high.alpha
+    assert found.ranged("code").is_exact, "five conversations have no interval"
+    assert found.ranged("legal").n == 25, "the total's own interval"
+    assert found.blended({"chat": 0.5, "code": 0.5}).low.alpha < found.blended({"chat": 0.5, "code": 0.5}).value.alpha
+    looked_up = read_acceptance(file, ("chat",), draft_tokens=3, method=Method.NGRAM).ranged("chat")
+    coverage = told["segments"]["chat"]["coverage"]
+    assert (looked_up.low.coverage, looked_up.high.coverage) == (coverage["low"], coverage["high"])
+    longer = read_acceptance(file, ("chat",), draft_tokens=5, method=Method.EAGLE3)
+    assert "extrapolated beyond K = 3" in longer.label
+    assert longer.ranged("chat").low.survival[:3] == chat.low.survival
+
+
+def test_an_interval_that_is_no_share_is_refused(tmp_path: Path) -> None:
+    """A file by hand in percent."""
+    file = replay_file(tmp_path / "replay.json", {"chat": answers(9, accepted=(2, 6))})
+    told = json.loads(file.read_text(encoding="utf-8"))
+    told["segments"]["chat"]["survival"][0]["high"] = 47.0
+    file.write_text(json.dumps(told), encoding="utf-8")
+    with pytest.raises(BadInputError, match=r"replay\.json.*47\.0"):
+        read_acceptance(file, ("chat",), draft_tokens=3, method=Method.EAGLE3)
+
+
+def test_a_replay_with_this_very_draft_on_this_very_traffic_is_known_as_such(tmp_path: Path) -> None:
+    """Whoever replayed the head that they ask about: what was just measured is not doubted. Another head's replay proves nothing."""
+    target, head = folder(tmp_path / "target", LLAMA, BODY), folder(tmp_path / "head", HEAD, HEAD_BODY, d2t=[0] * 10)
+    inputs = {"orders.jsonl": "5a", "target": weights_fingerprint(target), "head": weights_fingerprint(head)}
+    file = replay_file(tmp_path / "replay.json", {"chat": answers(9, accepted=(2, 6))})
+    file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | {"provenance": {"inputs": inputs}}), encoding="utf-8")
+    known = read_acceptance(file, ("chat",), draft_tokens=3, method=Method.EAGLE3)
+    asked = replace(ASKED, target=str(target), draft=str(head))
+    assert pairing_of(known, asked, traffic={}).replayed == known.label
+    assert pairing_of(known, asked, traffic={"copy.jsonl": "5a"}).replayed == known.label
+    assert pairing_of(known, asked, traffic={"other.jsonl": "6b"}).replayed is None
+    assert pairing_of(known, replace(asked, draft=str(target.parent / "none")), traffic={}).replayed is None
+    assert pairing_of(known, replace(asked, draft=None), traffic={}).replayed is None
+    other = folder(tmp_path / "other", HEAD | {"draft_vocab_size": 9}, HEAD_BODY)
+    assert pairing_of(known, replace(asked, draft=str(other)), traffic={}).replayed is None
+    pickled = folder(tmp_path / "pickled", HEAD, None)
+    (pickled / "pytorch_model.bin").write_bytes(b"")
+    assert pairing_of(known, replace(asked, draft=str(pickled)), traffic={}).replayed is None
+    assert pairing_of(replace(known, evidence=Evidence.STATED), asked, traffic={}).replayed is None
+    profile = from_profile(Method.EAGLE3, ("chat",), draft_tokens=3, target="x")
+    assert pairing_of(profile, asked, traffic={}).profile_label == profile.label

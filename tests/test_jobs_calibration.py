@@ -10,6 +10,7 @@ import pytest
 
 from paceline.errors import BadInputError
 from paceline.files.runfile import write_run
+from paceline.forecast.acceptance_model import exactly
 from paceline.forecast.engine_cost import EngineCost
 from paceline.forecast.speedup import Bound, ForecastRow, Lengths, forecast
 from paceline.forecast.step_cost import step_cost
@@ -100,7 +101,7 @@ def forecast_at(found: Scenario, files: list[Path], concurrency: int, *, coverag
         where=found.where,
         speculation=found.speculation,
         draft=found.draft,
-        acceptance=Acceptance(survival=(0.6, 0.4, 0.3), coverage=coverage),
+        acceptance=exactly(Acceptance(survival=(0.6, 0.4, 0.3), coverage=coverage)),
         concurrencies=(concurrency,),
         lengths=Lengths(prompt_tokens=PROMPT, output_tokens=OUTPUT, context_tokens=context),
         draft_lengths=(3,),
@@ -236,7 +237,7 @@ def test_one_and_eight_in_flight_place_the_crossing_of_a_cpu_between_eight_and_t
         where=found.where,
         speculation=found.speculation,
         draft=found.draft,
-        acceptance=Acceptance(survival=(0.662, 0.544, 0.442), coverage=1.0),
+        acceptance=exactly(Acceptance(survival=(0.662, 0.544, 0.442), coverage=1.0)),
         concurrencies=(1, 8, 32),
         lengths=Lengths(prompt_tokens=200, output_tokens=100, context_tokens=250),
         draft_lengths=(3,),

@@ -25,8 +25,9 @@ from paceline.run import Arm, Evidence
 from paceline.simulate.replica import Rejection
 from paceline.speculation.acceptance import Acceptance
 from paceline.speculation.method import Method
+from tests.checkpoints import tokenizer
 from tests.conftest import Answer
-from tests.test_jobs_scenario import ASKED, VERSION
+from tests.test_jobs_scenario import ASKED, VERSION, config_folder
 
 Paceline = Callable[[Sequence[str]], Answer]
 
@@ -334,3 +335,14 @@ def test_the_command_that_makes_it_again_has_no_folder_of_this_machine(tmp_path:
     text = (tmp_path / "out" / "skill-eagle3-rollout.md").read_text(encoding="utf-8")
     assert f"```bash\npaceline rollout --traffic pairs.jsonl {' '.join(SMALL)} --out=out\n```" in text
     assert str(tmp_path) not in text
+
+
+def test_the_tokens_are_those_of_the_target_s_own_folder(paceline: Paceline, tmp_path: Path) -> None:
+    """Whoever names the folder: lengths in bytes would be four times as long, and drafts of bytes are no drafts of tokens."""
+    target = config_folder(tmp_path / "target")
+    tokenizer(target, [chr(each) for each in range(32, 127)])
+    command = ["rollout", "--traffic", str(SHAPES / "pairs.jsonl"), *SMALL, "--target", str(target), "--out", str(tmp_path / "out")]
+    assert paceline(command).code == 0
+    told = document(tmp_path / "out" / "runs" / "c0002-baseline.json")["provenance"]["arguments"]["tokens"]
+    assert told.startswith("tokenizer.json sha256:")
+    assert document(tmp_path / "out" / "verdict.json")["provenance"]["arguments"]["tokenizer"] == "tokenizer.json"

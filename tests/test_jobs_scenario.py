@@ -10,7 +10,7 @@ import pytest
 from paceline.errors import BadInputError, UnknownNameError
 from paceline.hardware import Dtype
 from paceline.jobs.launch import launch_commands
-from paceline.jobs.scenario import Asked, config_hashes, default_dtype, resolved_model, scenario
+from paceline.jobs.scenario import Asked, config_hashes, default_dtype, own_tokenizer, resolved_model, scenario
 from paceline.servers.vllm.versions import vllm_version
 from paceline.speculation.method import Method
 
@@ -198,3 +198,34 @@ def test_a_config_is_named_with_its_hash(tmp_path: Path) -> None:
     assert config_hashes(replace(ASKED, target=str(config.parent))) == {"my-8b/config.json": digest}
     assert config_hashes(replace(ASKED, draft=str(config))) == {"my-8b/config.json": digest}
     assert config_hashes(ASKED) == {}
+
+
+def test_a_head_on_disk_brings_its_own_vocabulary_and_sizes(tmp_path: Path) -> None:
+    """Whoever trained a head of 2,048 tokens: it is not priced as one of 32,000, and a typed vocabulary that is not its own is refused."""
+    head = config_folder(tmp_path / "head", draft_vocab_size=2048, intermediate_size=1024)
+    asked = replace(ASKED, target="llama-3.1-8b", draft=str(head))
+    implied, found = scenario(replace(asked, draft=None, draft_vocab=2048)).draft, scenario(asked).draft
+    assert implied is not None
+    assert found is not None
+    assert implied.parameters - found.parameters == 3 * 4096 * (14336 - 1024)
+    assert found.integer_bytes == 2048 * 8 + 128256
+    assert scenario(replace(asked, draft_vocab=2048)).draft == found
+    with pytest.raises(BadInputError, match=r"--draft-vocab 32000 contradicts .* 'head', which drafts from 2048 tokens"):
+        scenario(replace(asked, draft_vocab=32_000))
+
+
+def test_a_head_that_states_nothing_is_the_methods_own(tmp_path: Path) -> None:
+    """Whoever has a head of an old layout: what its config.json leaves out is what such heads have."""
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    asked = replace(ASKED, target="llama-3.1-8b")
+    assert scenario(replace(asked, draft=str(tmp_path))).draft == scenario(asked).draft
+    assert scenario(replace(asked, draft=str(tmp_path), draft_vocab=99)).draft == scenario(replace(asked, draft_vocab=99)).draft
+
+
+def test_a_target_on_disk_brings_its_tokenizer(tmp_path: Path) -> None:
+    """Whoever names the target's folder: its tokens are counted, not bytes."""
+    target = config_folder(tmp_path / "target")
+    assert own_tokenizer(str(target)) is None
+    (target / "tokenizer.json").write_text("{}", encoding="utf-8")
+    assert own_tokenizer(str(target)) == own_tokenizer(str(target / "config.json")) == target / "tokenizer.json"
+    assert own_tokenizer("llama-3.1-8b") is None

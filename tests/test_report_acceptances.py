@@ -18,13 +18,13 @@ def test_modelled_acceptance_has_a_range_and_given_acceptance_none() -> None:
     assert ranged_dict(exactly(STATED)) == {
         "survival": [0.8, 0.6, 0.45],
         "tokens_per_step": pytest.approx(2.85),
-        "modelled_tokens_per_step": None,
+        "tokens_per_step_range": None,
     }
     assert ranged_lines(exactly(STATED)) == []
     longer = extrapolated(STATED, draft_tokens=5, method=Method.EAGLE3)
     said = ranged_dict(longer)
-    assert said["modelled_tokens_per_step"]["low"] == pytest.approx(2.85)
-    assert said["modelled_tokens_per_step"]["value"] == said["tokens_per_step"]
+    assert said["tokens_per_step_range"]["low"] == pytest.approx(2.85)
+    assert said["tokens_per_step_range"]["value"] == said["tokens_per_step"]
     (line,) = ranged_lines(longer)
     assert "(2.85 to " in line
 

@@ -56,7 +56,7 @@ def _add_replay(verbs: Verbs) -> None:
         default="ngram",
         help="what drafts: ngram (default) or suffix need no model, eagle3 and draft-model need --target and --draft",
     )
-    parser.add_argument("--draft-tokens", type=positive_int, default=5, metavar="K", help="tokens drafted per step (default 5)")
+    parser.add_argument("--draft-tokens", type=positive_int, default=3, metavar="K", help="tokens drafted per step (default 3)")
     add_ngram(parser)
     add_suffix(parser)
     add_traffic(parser)

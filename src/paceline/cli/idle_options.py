@@ -33,7 +33,7 @@ METHODS_OF: Mapping[str, frozenset[Method]] = MappingProxyType(
         "rank_acceptance": EVERY_STEP - {Method.MTP},
     }
 )
-PREDICTING = frozenset({"forecast", "simulate", "sweep"})  # they price a head from its target, whatever its name
+PREDICTING = frozenset({"forecast", "simulate", "sweep"})  # they price a head from its target, but for what an EAGLE-3 head states
 ONLY_MEASURED = ("resume", "model", "measured_requests", "max_tokens", "temperature", "noise_floor")
 ONLY_SIMULATED = ("requests", "spread", "rejection", "token_budget")
 STATES_ACCEPTANCE = ("alpha", "conditional", "survival", "acceptance_length", "rank_acceptance", "acceptance_from", "segment_alpha")
@@ -66,7 +66,7 @@ def refuse_idle(options: argparse.Namespace, given: frozenset[str]) -> None:
 def _refuse_of_other_methods(options: argparse.Namespace, given: frozenset[str]) -> None:
     for dest, methods in METHODS_OF.items():
         if options.verb in PREDICTING and dest == "draft":
-            methods &= DRAFT_MODEL
+            methods &= DRAFT_MODEL | {Method.EAGLE3}
         if dest in given and options.method not in methods:
             named = " or ".join(sorted(each.value for each in methods))
             raise BadInputError(f"{_shown(dest)} does nothing with --method {options.method!s}; leave it out, or draft with {named}")
@@ -74,14 +74,14 @@ def _refuse_of_other_methods(options: argparse.Namespace, given: frozenset[str])
 
 def _conditions(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
     """Options that depend on another one: whether they are idle, and what to say."""
-    found = []
+    found = _of_unread_heads(options) if options.verb in PREDICTING else []
     if options.verb == "sweep":
-        found = [(dest, not options.simulate, "shapes what is simulated; give --simulate too") for dest in ONLY_SIMULATED]
+        found += [(dest, not options.simulate, "shapes what is simulated; give --simulate too") for dest in ONLY_SIMULATED]
         found.append(
             ("assume_output_tokens", True, "is for logs without answers, and a sweep reads none; leave it out, see --output-tokens")
         )
     if options.verb == "simulate":
-        found = [
+        found += [
             ("burstiness", options.rate is None, "shapes arrivals at a rate; give --rate too"),
             ("time_scale", not options.own_times, "speeds a trace's own times up; give --own-times too"),
             ("requests", options.own_times, "does nothing with --own-times, which sends the trace as it is; leave it out"),
@@ -127,6 +127,14 @@ def _conditions(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
         depth = f"{options.draft_tokens} is not the depth {shape.depth} of --tree, which is what is drafted; leave it out"
         found.append(("draft_tokens", options.draft_tokens != shape.depth, depth))
     return found
+
+
+def _of_unread_heads(options: argparse.Namespace) -> list[tuple[str, bool, str]]:
+    """A head that is only named: without its files nothing of it is known."""
+    from paceline.jobs.scenario import on_disk
+
+    named = options.method in HEADS and options.draft is not None and on_disk(options.draft) is None
+    return [("draft", named, "is no folder, and a head without its files is counted from its target; give the folder of its config.json")]
 
 
 def _of_measured_servers(options: argparse.Namespace) -> list[tuple[str, bool, str]]:

@@ -80,7 +80,7 @@ def _add_rollout(verbs: Verbs) -> None:
     add_hardware(parser)
     add_method(parser, matches=True, or_none=False)
     add_acceptance(parser)
-    add_traffic(parser)
+    add_traffic(parser, tokenizer="that of --target DIR; else bytes, labelled as such")
     add_simulation(parser)
     add_policy(parser)
     add_seed(parser)

@@ -19,7 +19,7 @@ from paceline.jobs.labels import described, without_folders
 from paceline.jobs.launch import checkpoints, launch_commands, replica_arguments
 from paceline.jobs.planning import Circumstances, as_measured, compared_at_loads, need_same, need_told, output_shares, planned, read_pairs
 from paceline.jobs.rollout import Job, roll_out, skill_name
-from paceline.jobs.scenario import Asked, config_hashes, scenario
+from paceline.jobs.scenario import Asked, config_hashes, own_tokenizer, scenario
 from paceline.jobs.simulation import limits_of
 from paceline.jobs.traffic import file_bytes
 from paceline.live.openai import is_same_server
@@ -42,6 +42,8 @@ def job_of(options: argparse.Namespace) -> Job:
         BadInputError: what was typed does not go together.
 
     """
+    if options.tokenizer is None:
+        options.tokenizer = own_tokenizer(options.target)  # so that provenance states it
     version = vllm_version(options.engine_version)
     launching = _launching(options, version)
     if launching is not None:

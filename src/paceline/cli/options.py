@@ -246,10 +246,10 @@ def add_ngram(group: Any) -> None:
     group.add_argument("--ngram-max", type=positive_int, default=4, metavar="N", help="longest n-gram looked for, first (default 4)")
 
 
-def add_traffic(parser: argparse.ArgumentParser) -> None:
-    """How a log is read."""
+def add_traffic(parser: argparse.ArgumentParser, *, tokenizer: str = "bytes, labelled as such") -> None:
+    """How a log is read; `tokenizer` says with what where none is given."""
     group = parser.add_argument_group("traffic")
-    group.add_argument("--tokenizer", type=Path, metavar="FILE", help="the target's tokenizer.json (default: bytes, labelled as such)")
+    group.add_argument("--tokenizer", type=Path, metavar="FILE", help=f"the target's tokenizer.json (default: {tokenizer})")
     group.add_argument(
         "--segment-field", metavar="NAME", help="the field or the trace's column that names the segment, dots for nested fields"
     )

@@ -20,8 +20,8 @@ from paceline.forecast.activations import LargestStep
 from paceline.forecast.calibrate import Calibration
 from paceline.forecast.lesson import lesson
 from paceline.forecast.speedup import Lengths, forecast
-from paceline.forecast.when_not import Pairing, when_not
-from paceline.jobs.acceptance import choose
+from paceline.forecast.when_not import when_not
+from paceline.jobs.acceptance import choose, pairing_of
 from paceline.jobs.calibration import calibrated, calibration_notes, family_calibration
 from paceline.jobs.labels import labelled
 from paceline.jobs.memory import memory_asked
@@ -105,7 +105,8 @@ def run_forecast(options: argparse.Namespace) -> int:
         asked_acceptance(options), replayed=None, method=options.method, segments=(ALL,), draft_tokens=K, target=asked.target.name
     )
     context = options.context or options.prompt_tokens + ceil(options.output_tokens / 2)
-    moved = _moved(options, known.ranged(ALL), context_tokens=context)
+    measured = known.ranged(ALL)
+    moved = _moved(options, measured, context_tokens=context)
     lengths = Lengths(prompt_tokens=options.prompt_tokens, output_tokens=options.output_tokens, context_tokens=context)
     calibration = asked_calibration(options, asked, context_tokens=context)
     rows = forecast(
@@ -113,7 +114,7 @@ def run_forecast(options: argparse.Namespace) -> int:
         where=asked.where,
         speculation=asked.speculation,
         draft=asked.draft,
-        acceptance=moved.value,
+        acceptance=moved,
         concurrencies=options.concurrency,
         lengths=lengths,
         draft_lengths=DRAFT_LENGTHS,
@@ -121,13 +122,13 @@ def run_forecast(options: argparse.Namespace) -> int:
         calibration=calibration,
     )
     profile_label = known.label if known.evidence is Evidence.PROFILE else None
-    pairing = Pairing(trained_for=None, draft_vocab=None, profile_label=profile_label)
-    conditions = when_not(row=rows[-1], lengths=lengths, target=asked.target, pairing=pairing)
+    conditions = when_not(row=rows[-1], lengths=lengths, target=asked.target, pairing=pairing_of(known, typed, traffic={}))
     said = lesson(alpha=moved.value.alpha, draft_tokens=K, overhead=max(0.0, rows[0].step_time_ratio.value - 1))
     where = asked.where
     head = f"{asked.target.name} {where.dtype.value}{source} on {where.gpus} {where.gpu.name}, {options.method.value}, K = {K}"
     chain = "the chain's figure for a tree, which accepts more" if asked.speculation.tree and profile_label else ""
-    label = "; ".join(each for each in (known.label, chain, moved.label) if each)
+    shifted = moved.label.removeprefix(measured.label).removeprefix("; ")
+    label = "; ".join(each for each in (known.label, chain, shifted) if each)
     said_of_tree = None if asked.speculation.tree is None else tree_dict(asked.speculation.tree, moved.value, options.rank_acceptance)
     body = forecast_dict(rows, conditions) | {
         "acceptance": {"label": label, "evidence": known.evidence.value, **ranged_dict(moved)},

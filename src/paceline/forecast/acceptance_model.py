@@ -1,4 +1,4 @@
-"""Acceptance beyond what was measured: at longer drafts, with the range of the guess.
+"""Acceptance with its range: the interval of what was measured, and the guess beyond it, at longer drafts.
 
     log s_i  =  level + slope · i + curvature · i²         i = 1 … n measured, and s_0 = 1
 
@@ -9,21 +9,37 @@ range scales the tokens gained beyond n: from none (some heads saturate) to `mos
 Lookups (n-gram, suffix) match or do not match, so their first conditional acceptance is low and the later ones high; no such curve fits.
 They go on with the last conditional acceptance, within the widest range that survival allows.
 
+A range that was measured reaches from all positions at their lower ends to all at their upper ends: positions of one draft move together.
+
 Notation: s_i survival, n longest measured draft length, K draft length asked for.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from math import exp, isfinite, log
 
 from paceline.data.tables import table
 from paceline.errors import BadInputError, is_count, printable
 from paceline.speculation.acceptance import Acceptance
+from paceline.speculation.blend import blend_by_generated_tokens
 from paceline.speculation.method import Method
 from paceline.verdict import Estimate
 
-__all__ = ["Persistence", "RangedAcceptance", "Tail", "exactly", "extrapolated", "packaged_tail", "scaled", "survival_tail", "tail_range"]
+__all__ = [
+    "Persistence",
+    "RangedAcceptance",
+    "Tail",
+    "blended",
+    "exactly",
+    "extended",
+    "extrapolated",
+    "measured",
+    "packaged_tail",
+    "scaled",
+    "survival_tail",
+    "tail_range",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +65,24 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class RangedAcceptance:
-    """A modelled acceptance with its range, position by position; `label` says what was modelled, empty where nothing was."""
+    """Acceptance with its range, position by position.
+
+    Attributes:
+        value: the acceptance to go on with.
+        low: the lower end.
+        high: the upper end; both are the value where nothing is in doubt.
+        label: what was modelled, empty where nothing was.
+        confidence: of the range: an interval's, or a judgement where something was modelled.
+        n: conversations that it was measured on, or other servers' curves; 0 where it was stated.
+
+    """
 
     value: Acceptance
     low: Acceptance
     high: Acceptance
     label: str
+    confidence: float
+    n: int
 
     def __post_init__(self) -> None:
         """Reject a range that does not hold its value.
@@ -69,14 +97,19 @@ class RangedAcceptance:
 
     @property
     def tokens_per_step(self) -> Estimate:
-        """E with its range. The range is a judgement on other servers' curves, not a confidence interval on one's own."""
+        """E with its range. Where the label names a model, that is a judgement on other servers' curves, not an interval on one's own."""
         return Estimate(
             value=self.value.tokens_per_step,
             low=min(self.low.tokens_per_step, self.value.tokens_per_step),
             high=max(self.high.tokens_per_step, self.value.tokens_per_step),
-            confidence=table("acceptance_model")["tail"]["confidence"],
-            n=table("acceptance_model")["tail"]["curves"],
+            confidence=self.confidence,
+            n=self.n,
         )
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing is in doubt."""
+        return self.low == self.value == self.high
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +150,63 @@ def packaged_tail() -> Tail:
 
 def exactly(acceptance: Acceptance) -> RangedAcceptance:
     """Acceptance taken as it was given: no range, no label."""
-    return RangedAcceptance(value=acceptance, low=acceptance, high=acceptance, label="")
+    confidence = table("acceptance_model")["tail"]["confidence"]
+    return RangedAcceptance(value=acceptance, low=acceptance, high=acceptance, label="", confidence=confidence, n=0)
+
+
+def measured(value: Acceptance, *, survival: Sequence[Estimate], coverage: Estimate | None) -> RangedAcceptance:
+    """Measured acceptance with the intervals of its positions, and of coverage where that is not always 1.
+
+    Exact where an interval lacks an end, as those of few conversations do. `survival` has an entry per position of `value`.
+    """
+    told = [*survival, *([] if coverage is None else [coverage])]
+    if not told or any(each.low is None or each.high is None for each in told):
+        return exactly(value)
+    lows, highs = ([float(getattr(each, end) or 0.0) for each in survival] for end in ("low", "high"))
+    # Intervals of single positions may cross; survival does not.
+    falling = tuple(accumulate(lows, min)), tuple(accumulate(reversed(highs), max))[::-1]
+    covers = (1.0, 1.0) if coverage is None else (float(coverage.low or 0.0), float(coverage.high or 0.0))
+    low, high = (Acceptance(survival=s, coverage=c) for s, c in zip(falling, covers, strict=True))
+    return _around(value, low, high, label="", confidence=told[0].confidence, n=min(each.n for each in told))
+
+
+def _around(value: Acceptance, low: Acceptance, high: Acceptance, *, label: str, confidence: float, n: int) -> RangedAcceptance:
+    """The range from `low` to `high`, stretched where it misses the value at a position."""
+    under = tuple(map(min, low.survival, value.survival))
+    over = tuple(map(max, high.survival, value.survival))
+    return RangedAcceptance(
+        value=value, low=replace(low, survival=under), high=replace(high, survival=over), label=label, confidence=confidence, n=n
+    )
+
+
+def extended(given: RangedAcceptance, *, draft_tokens: int, method: Method) -> RangedAcceptance:
+    """The same drafts with their range at draft length K: each end is extrapolated as the value is (`extrapolated`), to its own end.
+
+    Raises:
+        BadInputError: K below 1.
+
+    """
+    low, value, high = (extrapolated(each, draft_tokens=draft_tokens, method=method) for each in (given.low, given.value, given.high))
+    confidence = min(given.confidence, value.confidence) if value.label else given.confidence
+    label = "; ".join(each for each in (given.label, value.label) if each)
+    return _around(value.value, low.low, high.high, label=label, confidence=confidence, n=given.n or value.n)
+
+
+def blended(segments: Mapping[str, RangedAcceptance], shares: Mapping[str, float]) -> RangedAcceptance:
+    """Mixed traffic with its range: from all segments at their lower ends to all at their upper ends; `shares` of generated tokens.
+
+    Raises:
+        BadInputError: the names or the draft lengths differ, or a share is negative.
+        NoEvidenceError: all shares are 0.
+
+    """
+    value, low, high = (
+        blend_by_generated_tokens({name: getattr(each, end) for name, each in segments.items()}, shares) for end in ("value", "low", "high")
+    )
+    labels = dict.fromkeys(each.label for each in segments.values() if each.label)
+    doubtful = [each for each in segments.values() if not each.is_exact] or list(segments.values())
+    confidence, n = min(each.confidence for each in doubtful), min(each.n for each in doubtful)
+    return _around(value, low, high, label="; ".join(labels), confidence=confidence, n=n)
 
 
 def extrapolated(acceptance: Acceptance, *, draft_tokens: int, method: Method) -> RangedAcceptance:
@@ -140,7 +229,9 @@ def extrapolated(acceptance: Acceptance, *, draft_tokens: int, method: Method) -
         more = draft_tokens - known
         tails = (0.0,) * more, acceptance.at(draft_tokens).survival[known:], (acceptance.survival[-1],) * more
     low, value, high = (Acceptance(survival=acceptance.survival + each, coverage=acceptance.coverage) for each in tails)
-    return RangedAcceptance(value=value, low=low, high=high, label=f"extrapolated beyond K = {known}")
+    row = table("acceptance_model")["tail"]
+    label = f"extrapolated beyond K = {known}"
+    return RangedAcceptance(value=value, low=low, high=high, label=label, confidence=row["confidence"], n=row["curves"])
 
 
 def survival_tail(survival: Sequence[float], *, draft_tokens: int, curvature: float) -> tuple[float, ...]:
@@ -182,4 +273,6 @@ def scaled(given: RangedAcceptance, *, kept: float, least_kept: float, most_kept
         Acceptance(survival=tuple(share * s for s in each.survival), coverage=each.coverage)
         for each, share in ((given.value, kept), (given.low, least_kept), (given.high, most_kept))
     )
-    return RangedAcceptance(value=value, low=low, high=high, label="; ".join(each for each in (given.label, label) if each))
+    told = "; ".join(each for each in (given.label, label) if each)
+    confidence = min(given.confidence, table("acceptance_model")["tail"]["confidence"])
+    return RangedAcceptance(value=value, low=low, high=high, label=told, confidence=confidence, n=given.n)

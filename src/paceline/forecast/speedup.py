@@ -10,16 +10,19 @@ mean over that number. A lookup that finds nothing still costs the lookup.
 The range of ρ is an 80 % one of the error that forecasts of published points have (`engine_cost.published_error`), wider where a roofline
 stands in for the GPU's kernels, for a mixture of experts, and for each warning; `n` is 0, for nothing of it was measured on this server.
 With a calibration the range is that of its own fit where the ratio was measured, and grows with the distance from there back to the
-published error; `n` is its points. Acceptance is taken as given.
+published error; `n` is its points.
+
+The range of S holds that of ρ and that of the acceptance that was given: they err independently, so their distances from the middle are
+added in squares on the log scale. The steps themselves are priced at the middle's coverage.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import exp
+from math import exp, hypot, log
 
 from paceline.errors import BadInputError
-from paceline.forecast.acceptance_model import extrapolated
+from paceline.forecast.acceptance_model import RangedAcceptance, extrapolated
 from paceline.forecast.calibrate import Calibration
 from paceline.forecast.draft_memory import memory
 from paceline.forecast.engine_cost import published_error, uncalibrated
@@ -78,7 +81,7 @@ class ForecastRow:
         concurrency: requests that decode together.
         context_tokens: context of each.
         step_time_ratio: ρ.
-        tokens_per_step: E, from the acceptance that was given.
+        tokens_per_step: E, the middle of the acceptance that was given.
         speedup: S of decoding alone.
         break_even_alpha: α at which S = 1; above 1 no α pays; None where nothing is ever drafted,
             and for a tree, whose α compares with no other shape's.
@@ -118,7 +121,7 @@ def forecast(
     where: Placement,
     speculation: Speculation,
     draft: DraftShape | None,
-    acceptance: Acceptance,
+    acceptance: RangedAcceptance,
     concurrencies: Sequence[int],
     lengths: Lengths,
     draft_lengths: Sequence[int],
@@ -134,7 +137,7 @@ def forecast(
         BadInputError: the target does not fit; the acceptance is for another K; or a concurrency or length is out of range.
 
     """
-    _need_consistent(speculation, acceptance, concurrencies, draft_lengths)
+    _need_consistent(speculation, acceptance.value, concurrencies, draft_lengths)
     room = memory(
         target=target,
         draft=draft,
@@ -221,8 +224,9 @@ def _priced(
     )
 
 
-def _row(requests: int, priced: _Priced, acceptance: Acceptance, lengths: Lengths, *, fit: int) -> ForecastRow:
-    context, coverage, E = lengths.context_tokens, acceptance.coverage, acceptance.tokens_per_step
+def _row(requests: int, priced: _Priced, given: RangedAcceptance, lengths: Lengths, *, fit: int) -> ForecastRow:
+    context, acceptance, tokens = lengths.context_tokens, given.value, given.tokens_per_step
+    coverage = acceptance.coverage
 
     def seconds(cost: StepCost, speculation: Speculation | None) -> float:
         return step_seconds(cost, requests=requests, context_tokens=context, speculation=speculation, coverage=coverage)
@@ -242,14 +246,14 @@ def _row(requests: int, priced: _Priced, acceptance: Acceptance, lengths: Length
         concurrency=requests,
         context_tokens=context,
         step_time_ratio=ratio,
-        tokens_per_step=E,
-        speedup=_mapped(ratio, lambda r: E / r),
+        tokens_per_step=tokens.value,
+        speedup=_joined(ratio, tokens, lambda r, E: E / r),
         break_even_alpha=None if drafted < LEAST_DRAFTED_TOKENS or priced.speculation.tree else _mapped(ratio, lambda r: (r - 1) / drafted),
         best_draft_tokens=best,
         best_speedup=None if best is None else speedups[best],
         bound=_bound(requests, priced, context_tokens=context),
         prefill_share=prefill_s / (prefill_s + decode_s),
-        end_to_end_speedup=_mapped(ratio, lambda r: (prefill_s + decode_s) / (drafted_prefill_s + decode_s * r / E)),
+        end_to_end_speedup=_joined(ratio, tokens, lambda r, E: (prefill_s + decode_s) / (drafted_prefill_s + decode_s * r / E)),
         requests_that_fit=fit,
         plain_step_s=plain_s,
         speculative_step_s=speculative_s,
@@ -304,6 +308,22 @@ def _mapped(ratio: Estimate, function: Callable[[float], float]) -> Estimate:
     assert ratio.high is not None
     ends = sorted((function(ratio.low), function(ratio.high)))
     return Estimate(value=function(ratio.value), low=ends[0], high=ends[1], confidence=ratio.confidence, n=ratio.n)
+
+
+def _joined(ratio: Estimate, tokens: Estimate, function: Callable[[float, float], float]) -> Estimate:
+    """A function of ρ, which falls with it, and of E, which it rises with, above 0; with the ranges of both."""
+    by_ratio = _mapped(ratio, lambda r: function(r, tokens.value))
+    by_tokens = _mapped(tokens, lambda E: function(ratio.value, E))
+    low, high = (_farther(by_ratio.value, getattr(by_ratio, end), getattr(by_tokens, end)) for end in ("low", "high"))
+    return replace(by_ratio, low=low, high=high)
+
+
+def _farther(value: float, one: float, other: float) -> float:
+    """The end on one side of `value` that two independent causes reach together, which alone reach `one` and `other`."""
+    if value in (one, other):
+        return other if one == value else one
+    distance = hypot(log(one / value), log(other / value))
+    return value * exp(distance if one > value else -distance)
 
 
 def _bound(requests: int, priced: _Priced, *, context_tokens: int) -> Bound:

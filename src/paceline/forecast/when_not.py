@@ -33,12 +33,14 @@ class Pairing:
         trained_for: the target that the head was trained with, or whose tokens the draft model shares.
         draft_vocab: the vocabulary of a draft *model*; None for a head, whose own tables translate.
         profile_label: where the acceptance was taken from a published profile, its label.
+        replayed: where it was replayed with this very draft and target, its label.
 
     """
 
     trained_for: str | None
     draft_vocab: int | None
     profile_label: str | None
+    replayed: str | None
 
 
 def when_not(*, row: ForecastRow, lengths: Lengths, target: ModelShape, pairing: Pairing) -> tuple[Condition, ...]:
@@ -67,7 +69,9 @@ def _short_outputs(row: ForecastRow, lengths: Lengths) -> Condition:
 
 def _borrowed_acceptance(row: ForecastRow, pairing: Pairing) -> Condition:
     needed = _break_even(row)
-    if pairing.profile_label is None:
+    if pairing.replayed is not None:
+        message = f"The acceptance was replayed with this very draft ({printable(pairing.replayed)}); {needed}."
+    elif pairing.profile_label is None:
         message = f"The acceptance was stated for this traffic, not taken from a published profile; {needed}."
     else:
         message = (
@@ -94,6 +98,8 @@ def _wrong_pair(target: ModelShape, pairing: Pairing) -> Condition:
             "hidden "
             "states, and with another target's it accepts next to nothing."
         )
+    elif pairing.replayed is not None:
+        message = "The acceptance was replayed with this very draft and target, so they belong together."
     else:
         message = "Nothing known says that draft and target do not belong together." + (
             "" if pairing.trained_for else " Which target the draft was trained for was not stated."

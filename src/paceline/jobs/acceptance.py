@@ -4,27 +4,24 @@ In this order: what the user typed or measured elsewhere; acceptance replayed on
 up (n-gram, suffix); a published profile of the method. Whatever it is, its label travels with every figure made from it.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from paceline.decide.comparability import synthetic_cautions
-from paceline.errors import BadInputError, NoEvidenceError, UnknownNameError, is_count, printable
-from paceline.files.bounded import read_bounded
-from paceline.files.runfile import read_run
-from paceline.forecast.acceptance_model import RangedAcceptance, exactly, extrapolated
+from paceline.errors import BadInputError, NoEvidenceError, UnknownNameError, printable
+from paceline.files.modeldir import weights_fingerprint
+from paceline.forecast.acceptance_model import RangedAcceptance, blended, exactly, extended, extrapolated, measured
 from paceline.forecast.profiles import Profile, known_profiles, profile
+from paceline.forecast.when_not import Pairing
+from paceline.jobs.acceptance_file import ANY_SEGMENT, Told, read_acceptance_file
+from paceline.jobs.scenario import Asked, on_disk
 from paceline.run import Evidence
 from paceline.speculation.acceptance import Acceptance
-from paceline.speculation.blend import blend_by_generated_tokens
 from paceline.speculation.counts import AcceptanceCounts
 from paceline.speculation.method import Method
 
-__all__ = ["AskedAcceptance", "KnownAcceptance", "choose", "from_profile", "from_replay", "read_acceptance", "stated"]
+__all__ = ["AskedAcceptance", "KnownAcceptance", "choose", "from_profile", "from_replay", "pairing_of", "read_acceptance", "stated"]
 
-ANY_SEGMENT = "all"
 # What benchmarks call the kinds of traffic that profiles name; Spec-Bench and MT-bench categories among them.
 SAME_KIND = {
     "coding": "code",
@@ -38,35 +35,34 @@ SAME_KIND = {
 }
 STAND_IN = "chat"
 REPLAYED = {Method.NGRAM: "n-gram drafts", Method.SUFFIX: "suffix drafts (shorter ones are charged as K long)"}
-MOST_BYTES = 64 << 20
-PRINTED = "give what replay or measure printed with --json, or a run file"
-PRINTED_BY = {"paceline.replay": Evidence.REPLAYED, "paceline.measure": Evidence.MEASURED, "paceline.simulate": Evidence.SIMULATED}
 
 
 @dataclass(frozen=True, slots=True)
 class KnownAcceptance:
     """Acceptance by segment at the draft length in question, what it rests on, and a label for people.
 
-    `ranges` holds the segments whose acceptance was modelled beyond what was measured, with the range of the model.
+    `ranges` holds the segments whose acceptance has an interval, or was modelled beyond what was measured, with that range; `inputs` the
+    SHA-256 by name of what a replay was made from.
     """
 
     by_segment: Mapping[str, Acceptance]
     evidence: Evidence
     label: str
     ranges: Mapping[str, RangedAcceptance] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
 
     def ranged(self, segment: str) -> RangedAcceptance:
-        """A segment's acceptance with its range, which is the figure alone where nothing was modelled; the label stays with this record."""
+        """A segment's acceptance with its range, which is the figure alone where nothing is in doubt."""
         return self.ranges.get(segment, exactly(self.by_segment[segment]))
 
-    def blended(self, shares: Mapping[str, float]) -> Acceptance:
-        """The acceptance of the whole mix, from each segment's share of generated tokens.
+    def blended(self, shares: Mapping[str, float]) -> RangedAcceptance:
+        """The acceptance of the whole mix with its range, from each segment's share of generated tokens.
 
         Raises:
             NoEvidenceError: all shares are 0.
 
         """
-        return blend_by_generated_tokens({name: self.by_segment[name] for name in shares}, shares)
+        return blended({name: self.ranged(name) for name in shares}, shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +102,8 @@ def choose(
     found = _without_overrides(asked, replayed, method, rest, draft_tokens=draft_tokens, target=target)
     if not own:
         return found
-    return KnownAcceptance({**found.by_segment, **own}, Evidence.STATED, f"stated: {told}; others {found.label}", found.ranges)
+    label = f"stated: {told}; others {found.label}"
+    return replace(found, by_segment={**found.by_segment, **own}, evidence=Evidence.STATED, label=label)
 
 
 def _without_overrides(
@@ -173,9 +170,32 @@ def from_profile(method: Method, segments: Iterable[str], *, draft_tokens: int, 
     return _known(ranged, Evidence.PROFILE, label)
 
 
+def pairing_of(known: KnownAcceptance, asked: Asked, *, traffic: Mapping[str, str]) -> Pairing:
+    """What is known of the draft and of where its acceptance is from; `traffic` holds the SHA-256 by name of logs, {} where none are read.
+
+    A replay knows what it was made from: of the same weights and logs, its acceptance is that of this very draft.
+    """
+    if known.evidence is Evidence.PROFILE:
+        return Pairing(trained_for=None, draft_vocab=None, profile_label=known.label, replayed=None)
+    folders = [None if each is None else on_disk(each) for each in (asked.target, asked.draft)]
+    made_from = set(known.inputs.values())
+    same = (
+        known.evidence is Evidence.REPLAYED and set(traffic.values()) <= made_from and all(_weights(each) in made_from for each in folders)
+    )
+    return Pairing(trained_for=None, draft_vocab=None, profile_label=None, replayed=known.label if same else None)
+
+
+def _weights(folder: Path | None) -> str | None:
+    """Which weights these are, None where none are there or they cannot be read."""
+    try:
+        return None if folder is None or not folder.is_dir() else weights_fingerprint(folder)
+    except BadInputError:
+        return None
+
+
 def _known(ranged: Mapping[str, RangedAcceptance], evidence: Evidence, label: str) -> KnownAcceptance:
-    modelled = {name: replace(each, label="") for name, each in ranged.items() if each.label}
-    return KnownAcceptance({name: each.value for name, each in ranged.items()}, evidence, label, modelled)
+    doubtful = {name: each for name, each in ranged.items() if not each.is_exact}
+    return KnownAcceptance({name: each.value for name, each in ranged.items()}, evidence, label, doubtful)
 
 
 def _stretched(ranged: Mapping[str, RangedAcceptance]) -> str:
@@ -213,36 +233,37 @@ def _profile_for(method: Method, target: str) -> Profile:
 def read_acceptance(path: Path, segments: Iterable[str], *, draft_tokens: int, method: Method) -> KnownAcceptance:
     """Acceptance from a file that `replay` or `measure` printed with --json, or from a run file; its segments by name, else its total.
 
-    The label tells which segments took the total, and which were measured with shorter drafts and extrapolated. The evidence is what the
-    file says of itself; a file that does not say was stated.
+    Intervals that the file tells are the range. The label tells which segments took the total, and which were measured with shorter drafts
+    and extrapolated. The evidence is what the file says of itself; a file that does not say was stated.
 
     Raises:
         BadInputError: the file holds no acceptance counts, or those of another method's replay.
         NoEvidenceError: acceptance was not measured, or nothing was drafted.
 
     """
-    counts, evidence = _counts_in(path, method)
-    total = AcceptanceCounts.pooled(counts.values())
-    ranged = {}
-    for name in segments:
-        known = counts.get(name, total)
-        drafted = known if known.steps is not None else _every_step_drafted(known)
-        ranged[name] = _at_length(drafted, draft_tokens=draft_tokens, method=method)
-    borrowed = [printable(name) for name in ranged if name not in counts]
-    alike = any(each.drafts and each.accepted_per_position is None for each in counts.values())
+    file = read_acceptance_file(path, method)
+    ranged = {name: _at_length(file.by_segment.get(name, file.total), draft_tokens=draft_tokens, method=method) for name in segments}
+    borrowed = [printable(name) for name in ranged if name not in file.by_segment]
+    alike = any(each.counts.drafts and each.counts.accepted_per_position is None for each in file.by_segment.values())
     told = "; positions were not counted, so each is taken to be accepted as often as the one before it" if alike else ""
-    told += f"; {', '.join(borrowed)} taken from its total" if borrowed and set(counts) != {ANY_SEGMENT} else ""
-    return _known(ranged, evidence, f"{evidence.value}, from {path.name}{told}{_stretched(ranged)}")
+    told += f"; {', '.join(borrowed)} taken from its total" if borrowed and set(file.by_segment) != {ANY_SEGMENT} else ""
+    label = f"{file.evidence.value}, from {path.name}{told}{_stretched(ranged)}"
+    return replace(_known(ranged, file.evidence, label), inputs=file.inputs)
 
 
-def _at_length(counts: AcceptanceCounts, *, draft_tokens: int, method: Method) -> RangedAcceptance:
-    """Counts at K, extrapolated where the drafts were shorter. Positions that were drafted and never reached have survival 0."""
+def _at_length(told: Told, *, draft_tokens: int, method: Method) -> RangedAcceptance:
+    """What was told at K, extrapolated where the drafts were shorter. Positions that were drafted and never reached have survival 0."""
+    counts = told.counts if told.counts.steps is not None else _every_step_drafted(told.counts)
     if counts.drafts and counts.accepted_per_position is None:
         return exactly(_of_totals(counts, draft_tokens))
     positions = len(counts.survival) if counts.drafts else 0
     if not 0 < positions < draft_tokens or counts.drafted_tokens > positions * counts.drafts:
-        return exactly(_acceptance(counts, draft_tokens))
-    return extrapolated(_acceptance(counts, positions), draft_tokens=draft_tokens, method=method)
+        positions = draft_tokens
+    value = _acceptance(counts, positions)
+    if len(told.survival) != positions:
+        return extended(exactly(value), draft_tokens=draft_tokens, method=method)
+    coverage = None if method.drafts_every_step else told.coverage
+    return extended(measured(value, survival=told.survival, coverage=coverage), draft_tokens=draft_tokens, method=method)
 
 
 def _of_totals(counts: AcceptanceCounts, draft_tokens: int) -> Acceptance:
@@ -260,79 +281,3 @@ def _every_step_drafted(counts: AcceptanceCounts) -> AcceptanceCounts:
         accepted_tokens=counts.accepted_tokens,
         accepted_per_position=counts.accepted_per_position,
     )
-
-
-def _counts_in(path: Path, method: Method) -> tuple[dict[str, AcceptanceCounts], Evidence]:
-    """Counts by segment, and what they rest on."""
-    document = _document(path)
-    kind = str(document.get("schema", "")).rpartition("/")[0]
-    if kind == "paceline.replay":
-        _need_method(path, document, method)
-    if kind == "paceline.run":
-        run = read_run(path)
-        if not run.acceptance_by_segment:
-            raise NoEvidenceError(f"{printable(path.name)}: acceptance was not measured in this run")
-        for caution in synthetic_cautions(run):
-            raise BadInputError(f"{printable(path.name)} is no acceptance to go on with: {caution.message}")
-        return dict(run.acceptance_by_segment), run.provenance.evidence
-    whole = document.get("acceptance", document)
-    if whole is None:
-        raise NoEvidenceError(f"{printable(path.name)}: acceptance was not measured there")
-    parts = whole.get("segments") if isinstance(whole, dict) else None
-    rows = parts if isinstance(parts, dict) and parts else {ANY_SEGMENT: whole}
-    return {str(name): _counts(path, row) for name, row in rows.items()}, PRINTED_BY.get(kind, Evidence.STATED)
-
-
-def _need_method(path: Path, document: Mapping[str, Any], method: Method) -> None:
-    """Refuse what was replayed with another method: what a head's drafts reach says nothing of a lookup's."""
-    provenance = document.get("provenance")
-    arguments = provenance.get("arguments") if isinstance(provenance, dict) else None
-    replayed = arguments.get("method") if isinstance(arguments, dict) else None
-    if isinstance(replayed, str) and replayed != method.value:
-        raise BadInputError(
-            f"{printable(path.name)} is acceptance of {printable(replayed)} drafts, not of {method.value}; give --method to match, or a "
-            f"replay of {method.value}"
-        )
-
-
-def _document(path: Path) -> dict[str, Any]:
-    content = read_bounded(path, what="acceptance in", most_bytes=MOST_BYTES, remedy=PRINTED)
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as fault:
-        raise BadInputError(f"acceptance cannot be read from {printable(str(path))}: {printable(str(fault))}") from None
-    if not isinstance(document, dict):
-        raise BadInputError(f"{printable(str(path))} is no JSON object; {PRINTED}")
-    return document
-
-
-def _counts(path: Path, row: object) -> AcceptanceCounts:
-    try:
-        return _parsed(row)
-    except (BadInputError, KeyError, OverflowError, TypeError, ValueError) as fault:
-        raise BadInputError(
-            f"{printable(str(path))} holds no acceptance counts (drafts, drafted_tokens, accepted_tokens, survival): "
-            f"{printable(str(fault))}"
-        ) from None
-
-
-def _parsed(row: object) -> AcceptanceCounts:
-    """Counts and survival as `report.json_view` writes them; positions are survival times drafts."""
-    if not isinstance(row, dict):
-        raise TypeError(f"{type(row).__name__} where an object is needed")
-    drafts = _count(row["drafts"])
-    survival = None if row["survival"] is None else [each["value"] if isinstance(each, dict) else each for each in row["survival"]]
-    positions = None if survival is None else tuple(round(float(each) * drafts) for each in survival)
-    return AcceptanceCounts(
-        steps=None if row.get("steps") is None else _count(row["steps"]),
-        drafts=drafts,
-        drafted_tokens=_count(row["drafted_tokens"]),
-        accepted_tokens=_count(row["accepted_tokens"]),
-        accepted_per_position=positions if drafts else (),
-    )
-
-
-def _count(value: Any) -> int:
-    if not is_count(value, least=0):
-        raise TypeError(f"{printable(value)} is no whole number from 0 on")
-    return int(value)

@@ -13,6 +13,7 @@ from paceline.errors import BadInputError, NoEvidenceError
 from paceline.files.answers import REPEAT, answers_beside, read_answers
 from paceline.files.evidence import read_evidence
 from paceline.files.tokens import load_tokenizer
+from paceline.forecast.acceptance_model import exactly
 from paceline.forecast.speedup import Lengths, forecast
 from paceline.hardware import Dtype
 from paceline.jobs.planning import read_pairs
@@ -205,7 +206,7 @@ def _forecast_ratio(pair: _Pair, expected: Expected | None) -> float | None:
         where=found.where,
         speculation=found.speculation,
         draft=found.draft,
-        acceptance=acceptance,
+        acceptance=exactly(acceptance),
         concurrencies=[concurrency],
         lengths=_lengths(run),
         draft_lengths=[how.draft_tokens],

@@ -1,5 +1,6 @@
 """What a simulated run was given, written into its provenance, so that whoever reads the run reads that too."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ def described(scenario: Scenario) -> dict[str, str]:
 
 
 def model_range(row: ForecastRow) -> str:
-    """How far the model itself may be off at this concurrency, as a sentence's end: a factor on whatever speed-up a verdict states.
+    """How far the models themselves may be off at this concurrency, as a sentence's end: a factor on whatever speed-up a verdict states.
 
     The forecast's speed-up is of decode steps alone, and a verdict's has others' prefills in it: only the error carries over, and a factor
     of decoding is the wider one.
@@ -29,7 +30,8 @@ def model_range(row: ForecastRow) -> str:
     value, low, high = row.speedup.value, row.speedup.low, row.speedup.high
     assert low is not None
     assert high is not None
-    return f"their intervals hold chance only, and the cost model itself may be off by a factor of {low / value:.2f} to {high / value:.2f}"
+    factor = f"{low / value:.2f} to {high / value:.2f}"
+    return f"their intervals hold chance only, and the models of cost and acceptance may be off by a factor of {factor}"
 
 
 def labelled(
@@ -59,10 +61,24 @@ def _with(run: Run, arguments: Mapping[str, str], inputs: Mapping[str, str]) -> 
 
 
 def without_folders(words: Iterable[str]) -> list[str]:
-    """Words of a command line, an absolute path in each (also behind an option's equals sign) cut to its last name."""
+    """Words of a command line, an absolute path in each (also behind an option's equals sign, or in an object) cut to its last name."""
     return [_without_folder(each) for each in words]
 
 
 def _without_folder(word: str) -> str:
     option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-    return f"{option}{equals}{Path(value).name if Path(value).is_absolute() else value}"
+    return f"{option}{equals}{_within_object(value) if value.startswith('{') else _last_name(value)}"
+
+
+def _within_object(text: str) -> str:
+    """A JSON object as an option has it, with its texts cut; the text itself where it is none, or has nothing to cut."""
+    try:
+        stated = json.loads(text)
+    except ValueError:
+        return text
+    cut = {name: _last_name(each) if isinstance(each, str) else each for name, each in stated.items()}
+    return text if cut == stated else json.dumps(cut)
+
+
+def _last_name(text: str) -> str:
+    return Path(text).name if Path(text).is_absolute() else text

@@ -22,8 +22,8 @@ from paceline.errors import BadInputError
 from paceline.files.runfile import run_to_json
 from paceline.files.whole import make_folder, write_text
 from paceline.forecast.speedup import ForecastRow, Lengths, forecast
-from paceline.forecast.when_not import Condition, Pairing, when_not
-from paceline.jobs.acceptance import AskedAcceptance, KnownAcceptance, choose
+from paceline.forecast.when_not import Condition, when_not
+from paceline.jobs.acceptance import AskedAcceptance, KnownAcceptance, choose, pairing_of
 from paceline.jobs.arm_commands import Launching
 from paceline.jobs.asking import Asking
 from paceline.jobs.bench_asked import BenchAsked
@@ -317,7 +317,7 @@ def _forecast(job: Job, found: Scenario, traffic: Traffic, known: KnownAcceptanc
         draft_lengths=DRAFT_LENGTHS,
         utilisation=found.utilisation,
     )
-    pairing = Pairing(trained_for=None, draft_vocab=None, profile_label=known.label if known.evidence is Evidence.PROFILE else None)
+    pairing = pairing_of(known, job.asked, traffic=traffic.inputs)
     production = rows[points.index(job.concurrencies[-1])]
     return rows, when_not(row=production, lengths=lengths, target=found.target, pairing=pairing)
 

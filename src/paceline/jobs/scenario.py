@@ -5,21 +5,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from paceline.checkpoint import Checkpoint
 from paceline.errors import BadInputError, printable
 from paceline.files.found import sha256_of
 from paceline.files.gpufile import read_gpu
 from paceline.files.modelconfig import read_model_config
 from paceline.forecast.config_json import model_from_config
-from paceline.forecast.draft_memory import DEFAULT_DRAFT_VOCAB, MemoryAnswer, draft_shape, memory
+from paceline.forecast.draft_memory import DEFAULT_DRAFT_VOCAB, MemoryAnswer, draft_shape, eagle3_head, head_intermediate, memory
 from paceline.forecast.roofline import Placement, placed
 from paceline.forecast.shapes import gpu, model
 from paceline.hardware import DraftShape, Dtype, ModelShape
 from paceline.speculation.method import Method, Speculation, Tree
 
-__all__ = ["Asked", "Scenario", "config_hashes", "default_dtype", "on_disk", "resolved_model", "scenario"]
+__all__ = ["Asked", "Scenario", "config_hashes", "default_dtype", "on_disk", "own_tokenizer", "resolved_model", "scenario"]
 
 TRIED_GPUS = (1, 2, 4, 8)
 TOML = ".toml"
+TOKENIZER = "tokenizer.json"
 ROOM_FOR_KV = 0.25
 DTYPES_OF_QUANTIZATION = {"fp8": Dtype.FP8, "awq": Dtype.INT4, "gptq": Dtype.INT4, "mxfp4": Dtype.FP4}
 
@@ -74,6 +76,13 @@ def on_disk(name: str) -> Path | None:
         return path if path.exists() else None
     except OSError:
         return None
+
+
+def own_tokenizer(target: str) -> Path | None:
+    """The tokenizer.json beside the config.json of a target on disk, None where there is none."""
+    path = on_disk(target)
+    file = None if path is None else (path if path.is_dir() else path.parent) / TOKENIZER
+    return file if file is not None and file.is_file() else None
 
 
 def resolved_model(name: str) -> ModelShape:
@@ -172,8 +181,25 @@ def scenario(asked: Asked) -> Scenario:
 
 
 def _draft(asked: Asked, target: ModelShape) -> DraftShape | None:
-    """The draft's shape: of a named draft model, else of the head that the method implies."""
+    """The draft's shape: of a named draft model, of an EAGLE-3 head that is on disk, else of the head that the method implies."""
+    head = on_disk(asked.draft) if asked.draft is not None and asked.method is Method.EAGLE3 else None
+    if head is not None:
+        return _stated_head(head, asked.draft_vocab, target)
     named = asked.draft is not None and asked.method is Method.DRAFT_MODEL
     shape = resolved_model(asked.draft) if named and asked.draft is not None else None
     vocab = min(DEFAULT_DRAFT_VOCAB, target.vocab) if asked.draft_vocab is None else asked.draft_vocab
     return draft_shape(asked.method, target=target, draft=shape, draft_vocab=vocab)
+
+
+def _stated_head(path: Path, draft_vocab: int | None, target: ModelShape) -> DraftShape:
+    """The EAGLE-3 head that a config.json states: its vocabulary and the size within its feed-forward are its own."""
+    config = read_model_config(path)
+    stated = Checkpoint(name=path.resolve().name, config=config, tensors=None, target_ids=None, tokens=None)
+    own = stated.draft_vocabulary
+    if own is not None and draft_vocab not in (None, own):
+        raise BadInputError(
+            f"--draft-vocab {draft_vocab} contradicts the config.json of the head in {printable(stated.name)}, which drafts from {own} "
+            "tokens; leave --draft-vocab out"
+        )
+    vocab = own or draft_vocab or min(DEFAULT_DRAFT_VOCAB, target.vocab)
+    return eagle3_head(target, draft_vocab=vocab, intermediate=stated.size("intermediate_size") or head_intermediate(target))

@@ -23,6 +23,7 @@ import paceline
 from paceline.decide.surface import Corner, Point, Setting
 from paceline.errors import BadInputError, printable
 from paceline.files.whole import make_folder
+from paceline.forecast.acceptance_model import exactly
 from paceline.forecast.calibrate import Calibration
 from paceline.forecast.speedup import Lengths, forecast
 from paceline.forecast.step_cost import StepCost
@@ -216,7 +217,7 @@ def _compute(block: _Block) -> tuple[Point, ...]:
         where=found.where,
         speculation=found.speculation,
         draft=found.draft,
-        acceptance=stated[0],
+        acceptance=exactly(stated[0]),
         concurrencies=(corner.concurrency,),
         lengths=_lengths(job, corner),
         draft_lengths=(block.draft_tokens,),

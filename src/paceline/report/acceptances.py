@@ -1,4 +1,4 @@
-"""Modelled acceptance and draft trees, as dictionaries for `--json` and as lines of text."""
+"""Acceptance with its range, and draft trees, as dictionaries for `--json` and as lines of text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,20 +14,20 @@ __all__ = ["ranged_dict", "ranged_lines", "tree_dict", "tree_lines"]
 
 
 def ranged_dict(given: RangedAcceptance) -> dict[str, Any]:
-    """Survival, and tokens per step with the range of the acceptance model: null where acceptance was taken as given."""
-    modelled = given.low != given.high
+    """Survival, and tokens per step with the range that was measured or modelled: null where acceptance was taken as given."""
     return {
         "survival": list(given.value.survival),
         "tokens_per_step": given.value.tokens_per_step,
-        "modelled_tokens_per_step": estimate_dict(given.tokens_per_step if modelled else None),
+        "tokens_per_step_range": estimate_dict(None if given.is_exact else given.tokens_per_step),
     }
 
 
 def ranged_lines(given: RangedAcceptance) -> list[str]:
-    """One line where acceptance was modelled, none where it was given."""
-    if given.low == given.high:
+    """One line where acceptance has a range, none where it was taken as given."""
+    if given.is_exact:
         return []
-    return [f"acceptance is modelled: {interval(given.tokens_per_step)} tokens per step; the speed-ups below take the middle"]
+    how = "modelled" if given.label else f"measured on {given.n:,} conversations"
+    return [f"acceptance is {how}: {interval(given.tokens_per_step)} tokens per step; the ranges of the speed-ups below hold that"]
 
 
 def tree_dict(tree: Tree, acceptance: Acceptance, ranks: Sequence[float] | None) -> dict[str, Any]:
