@@ -14,6 +14,7 @@ Rules.
 """
 
 import asyncio
+import gc
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -84,6 +85,7 @@ class Http:
 
         """
         address = address_of(url)
+        self._need_reader(address)
         return await self._send(address, request_bytes("POST", address, headers=headers, body=body), timeouts, started)
 
     def cancel_streams(self) -> None:
@@ -111,7 +113,6 @@ class Http:
                 return received
             if received.ended_at_ns - idle_since_ns < SHORTEST_KEEP_ALIVE_S * 1e9:
                 self._closing_peers.add(address.peer)
-        self._need_reader(address)
         try:
             wait_s = min(timeouts.first_byte_s, timeouts.total_s)
             async with asyncio.timeout(wait_s if wait_s < inf else None):
@@ -128,6 +129,7 @@ class Http:
         while pool:
             connection = pool.pop()
             if connection.is_open:
+                self._stamp(connection)
                 return connection
             self._note_if_not_kept(connection)
         return None
@@ -139,22 +141,27 @@ class Http:
             self._closing_peers.add(connection.peer)
 
     def _need_reader(self, address: Address) -> None:
-        """Make the reader, which takes seconds where it was never compiled, outside of what any time-out counts."""
+        """Make the reader, which takes seconds where it was never compiled, outside of what any time-out counts. GET needs no stamps."""
         if self._reader is None and not address.tls and PacketReader.is_possible():
             self._reader = PacketReader()
+            gc.freeze()  # what it loaded stays, and a full collection would go through it
 
     async def _connect(self, address: Address) -> Connection:
         tls = (self._tls or ssl.create_default_context()) if address.tls else None
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(lambda: Connection(address.peer), address.host, address.port, ssl=tls)
         self._tls = tls or self._tls
-        if tls is None and self._reader is not None:
+        self._stamp(connection)
+        return connection
+
+    def _stamp(self, connection: Connection) -> None:
+        """Have the reader read a plain connection, if there is one and it does not yet."""
+        if self._reader is not None and not connection.peer[0]:
             try:
                 connection.read_by(self._reader)
             except OSError:
                 connection.close()
                 raise
-        return connection
 
     async def _over(
         self, connection: Connection, request: bytes, timeouts: Timeouts, started: Callable[[Connection], None] | None

@@ -154,6 +154,8 @@ class Connection(asyncio.Protocol):
     def read_by(self, reader: PacketReader) -> None:
         """Have `reader` read the socket from now on, instead of the event loop. The connection must be open, plain and idle."""
         assert self._transport is not None
+        if self._source is not None:
+            return
         self._transport.pause_reading()
         self._reader = reader
         descriptor = self._transport.get_extra_info("socket").fileno()
