@@ -60,7 +60,7 @@ class Conversation:
     @property
     def answer_tokens(self) -> int:
         """Tokens of the answer, the end of the sequence among them where the target ended it."""
-        return self.tokens.shape[0] - self.prompt_tokens
+        return int(self.tokens.shape[0]) - self.prompt_tokens
 
 
 class StatesFolder:
