@@ -85,6 +85,13 @@ class Ring:
         sockets = (self.due_bytes, self.received_bytes, self.last_ns)
         gather(epoll, calls, (self.block, self.rows, self.counts, self.eventfds), sockets)
 
+    def begin(self, connection: socket.socket, *, at_ns: int) -> None:
+        """Have the packets of a socket stamped, count them from zero, and stamp none earlier than `at_ns`. It is not in epoll yet."""
+        connection.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        descriptor = connection.fileno()
+        self.due_bytes[descriptor] = self.received_bytes[descriptor] = 0
+        self.last_ns[descriptor] = at_ns
+
     @property
     def turns(self) -> int:
         """Marks that epoll's turns have passed: two a turn, one when it begins and one when it ends."""

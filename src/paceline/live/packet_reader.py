@@ -26,7 +26,6 @@ from typing import Final
 __all__ = ["PacketReader", "Source"]
 
 DESCRIPTORS: Final = 65_536  # as many files as `event_loop` makes room for
-SO_TIMESTAMPNS: Final = 35  # asm-generic/socket.h; the socket module does not name it
 
 Packet = Callable[[int, bytes], None]
 Look = Callable[[], None]
@@ -90,10 +89,7 @@ class PacketReader:
         if source.descriptor >= DESCRIPTORS:
             source.socket.close()
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        source.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        ring = self._ring
-        ring.due_bytes[source.descriptor] = ring.received_bytes[source.descriptor] = 0
-        ring.last_ns[source.descriptor] = perf_counter_ns()
+        self._ring.begin(source.socket, at_ns=perf_counter_ns())
         self._sources[source.descriptor] = source
         self._epoll.register(source.descriptor, select.EPOLLIN)
         return source
